@@ -21,20 +21,10 @@ from kaicore.analysis.life import why_answers
 from kaicore.analysis.life.attempts import attempts
 from kaicore.analysis.life.placements import kubelet_text, placement_answer
 from kaicore.analysis.life.pod_history import OBSERVED, PodEvidence, evictions, rejections, timeline
+from kaicore.rules.deciding import why
 from kaicore.rules.deciding.cycle_run import explained, recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
 from kaicore.rules.deciding.suspects import probe_text, suspect_texts
-from kaicore.rules.deciding.why import (
-    default_queue_text,
-    miss_notes,
-    notes,
-    one_by_one,
-    pending_reasons,
-    reasons_position,
-    story_of,
-    verdict,
-    without_queue,
-)
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
@@ -300,7 +290,7 @@ _TEMPLATE_HASH = "pod-template-hash"
 
 def _remarks(state: ClusterState, entry: PodEntry) -> list[str]:
     probe = probe_text(state, entry)
-    return [*([probe] if probe else []), *notes(entry, state), *shadow_notes(entry, state)]
+    return [*([probe] if probe else []), *why.notes(entry, state), *shadow_notes(entry, state)]
 
 
 def why_pod(
@@ -327,11 +317,11 @@ def why_pod(
     left_out: list[str] = []
     if entry is not None and waiting:
         waits, left_out = _asked(state, entry, policies, trials=trials, detailed=True)
-        waits["reasons_position"] = reasons_position(entry, state)
+        waits["reasons_position"] = why.reasons_position(entry, state)
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, entry, evidence.cycles)
     elif entry is not None:
-        reasons = pending_reasons(entry, state) or shadow_reasons(entry, state)
+        reasons = why.pending_reasons(entry, state) or shadow_reasons(entry, state)
         waits["reasons"] = [listing.reason_answer(reason) for reason in reasons]
     steps = timeline(own)
     placed = evidence.placed
@@ -343,15 +333,15 @@ def why_pod(
         namespace=namespace,
         name=name,
         uid=evidence.uid,
-        verdict=verdict(entry, state, scheduler_name=config.scheduler_name),
+        verdict=why.verdict(entry, state, scheduler_name=config.scheduler_name),
         since=""
         if evidence.cycles is not None
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
             *([] if entry is None else _remarks(state, entry)),
-            *([] if entry is None or not waiting else one_by_one(state, group_entries(state, entry.group))),
+            *([] if entry is None or not waiting else why.one_by_one(state, group_entries(state, entry.group))),
             *left_out,
-            *miss_notes(evidence.uid, state),
+            *why.miss_notes(evidence.uid, state),
         ],
         placement=None if placed is None else placement_answer(state, entry, placed),
         evictions=evictions(state, evidence),
@@ -372,7 +362,7 @@ def _story(own: Sequence[Event], forged: int) -> list[why_answers.StoryAnswer]:
             if line.position == forged
             else line.text,
         )
-        for line in story_of(list(own))
+        for line in why.story_of(list(own))
     ]
 
 
@@ -454,7 +444,7 @@ def why_owner(
         group=row,
         sub_groups=[] if row is None or group is None else sub_groups(state, group),
         uid=uid or next(iter(_owner_uids(kind, name, pods)), ""),
-        notes=[*answer.notes, *dict.fromkeys(filter(None, (without_queue(entry, state) for entry in pods)))],
+        notes=[*answer.notes, *dict.fromkeys(filter(None, (why.without_queue(entry, state) for entry in pods)))],
     )
 
 
@@ -473,7 +463,7 @@ def why_queue(state: ClusterState, name: str, policies: PolicyBook = NO_POLICIES
     )
     remarks = list(queue.unsupported)
     if not queue.uid and state.queues:
-        remarks.append(f"is the queue of work that names none, {default_queue_text(state, 'its pods')}")
+        remarks.append(f"is the queue of work that names none, {why.default_queue_text(state, 'its pods')}")
     if row.stopped:
         remarks.append("is stopped: it takes no new work")
     short = [item for item in answer.reasons if item.queue]
@@ -547,7 +537,7 @@ def _about_pods(
     waiting = [entry for entry in pods if entry.waiting]
     counts: Counter[CodedReason] = Counter()
     for entry in waiting:
-        counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
+        counts.update(dict.fromkeys(why.pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
     waits: dict[str, Any] = {}
@@ -565,10 +555,10 @@ def _about_pods(
         name=name,
         uid="",
         verdict=_verdict_of(pods),
-        reasons_position=min(filter(None, (reasons_position(entry, state) for entry in waiting)), default=0),
+        reasons_position=min(filter(None, (why.reasons_position(entry, state) for entry in waiting)), default=0),
         **waits,
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
-        notes=[*one_by_one(state, pods), *left_out],
+        notes=[*why.one_by_one(state, pods), *left_out],
     )
 
 

@@ -9,24 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask.answers import (
-    KINDS,
-    ROWS,
-    ClusterRow,
-    ClusterSummary,
-    DiffAnswer,
-    DiffQuestion,
-    DiffSide,
-    DispatchRow,
-    DispatchWhy,
-    FieldChange,
-    GpuHolders,
-    Listing,
-    Row,
-    RowChange,
-    RowSelection,
-    Why,
-)
+from kaicore.analysis.ask import answers
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.audits.audit_node import audit_group, audit_node, span_of
 from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
@@ -81,7 +64,7 @@ _FlatRow = dict[str, str]
 class ComparedState:
     """The rows of one state that a comparison looks at."""
 
-    def __init__(self, state: ClusterView, wanted: DiffQuestion) -> None:
+    def __init__(self, state: ClusterView, wanted: answers.DiffQuestion) -> None:
         """Take the rows that are wanted.
 
         Raises InvalidObject: there is no such kind, or it has not what is filtered by.
@@ -90,36 +73,38 @@ class ComparedState:
             state: not looked at again.
         """
         self.cluster = state.cluster
-        self.side = DiffSide(position=state.position, recorded_at=time_text(state.recorded_at))
+        self.side = answers.DiffSide(position=state.position, recorded_at=time_text(state.recorded_at))
         #: By kind and key: a name, and all fields as text.
         self.rows = {kind: dict(_rows(state, kind)) for kind in _kinds(wanted)}
         #: Keys by kind of those that the filters let through.
         self.let_through = {kind: _let_through(state, kind, wanted, rows) for kind, rows in self.rows.items()}
 
 
-def compare(before: ComparedState, after: ComparedState) -> DiffAnswer:
+def compare(before: ComparedState, after: ComparedState) -> answers.DiffAnswer:
     """Return what is different."""
     changes = [change for kind in before.rows for change in _compare(kind, before, after)]
     counts: dict[str, dict[str, int]] = {}
     for change in changes:
         of_kind = counts.setdefault(change.kind, {"added": 0, "removed": 0, "changed": 0})
         of_kind[change.change] += 1
-    return DiffAnswer(cluster=before.cluster, before=before.side, after=after.side, counts=counts, changes=changes)
+    return answers.DiffAnswer(
+        cluster=before.cluster, before=before.side, after=after.side, counts=counts, changes=changes
+    )
 
 
-def _kinds(wanted: DiffQuestion) -> Sequence[str]:
+def _kinds(wanted: answers.DiffQuestion) -> Sequence[str]:
     given = {name for name in ("namespace", "node", "queue") if getattr(wanted, name)}
     if not wanted.kind:
-        return [kind for kind in KINDS if given <= _FILTERS[kind]]
-    if wanted.kind not in KINDS:
-        close = did_you_mean(wanted.kind, KINDS)
-        raise InvalidObject("diff", "kind", wanted.kind, f"is none of {', '.join(KINDS)}{close}")
+        return [kind for kind in answers.KINDS if given <= _FILTERS[kind]]
+    if wanted.kind not in answers.KINDS:
+        close = did_you_mean(wanted.kind, answers.KINDS)
+        raise InvalidObject("diff", "kind", wanted.kind, f"is none of {', '.join(answers.KINDS)}{close}")
     if wrong := sorted(given - _FILTERS[wanted.kind]):
         raise InvalidObject("diff", wrong[0], getattr(wanted, wrong[0]), f"{wanted.kind} cannot be filtered by it")
     return [wanted.kind]
 
 
-def _compare(kind: str, before: ComparedState, after: ComparedState) -> Iterator[RowChange]:
+def _compare(kind: str, before: ComparedState, after: ComparedState) -> Iterator[answers.RowChange]:
     old, new = before.rows[kind], after.rows[kind]
     # What a filter lets through at one of both moments: a pod that left a node did change.
     keys = before.let_through[kind] | after.let_through[kind]
@@ -128,19 +113,19 @@ def _compare(kind: str, before: ComparedState, after: ComparedState) -> Iterator
         if was == is_now:
             continue
         fields = [
-            FieldChange(field=field, before=was.get(field, ""), after=is_now.get(field, ""))
+            answers.FieldChange(field=field, before=was.get(field, ""), after=is_now.get(field, ""))
             for field in dict.fromkeys((*was, *is_now))
             if was.get(field, "") != is_now.get(field, "")
         ]
         change = "added" if key not in old else "removed" if key not in new else "changed"
-        yield RowChange(kind=kind, name=name or new[key][0], change=change, fields=fields)
+        yield answers.RowChange(kind=kind, name=name or new[key][0], change=change, fields=fields)
 
 
 def _rows(state: ClusterView, kind: str) -> Iterator[tuple[str, tuple[str, _FlatRow]]]:
     if kind == "topology":
         yield from _domains(state)
         return
-    for row in list_rows(state, kind, RowSelection()):
+    for row in list_rows(state, kind, answers.RowSelection()):
         fields = {
             name: value for name, value in msgspec.to_builtins(row).items() if name not in _TOLD_ELSEWHERE.get(kind, ())
         }
@@ -148,23 +133,23 @@ def _rows(state: ClusterView, kind: str) -> Iterator[tuple[str, tuple[str, _Flat
 
 
 def _let_through(
-    state: ClusterView, kind: str, wanted: DiffQuestion, rows: Mapping[str, tuple[str, _FlatRow]]
+    state: ClusterView, kind: str, wanted: answers.DiffQuestion, rows: Mapping[str, tuple[str, _FlatRow]]
 ) -> set[str]:
     if kind == "topology" or not (wanted.namespace or wanted.node or wanted.queue):
         return set(rows)
     name = wanted.queue if kind == "queues" else ""
     queue = "" if kind == "queues" else wanted.queue
-    selection = RowSelection(name=name, namespace=wanted.namespace, node=wanted.node, queue=queue)
+    selection = answers.RowSelection(name=name, namespace=wanted.namespace, node=wanted.node, queue=queue)
     return {_key(row) for row in list_rows(state, kind, selection)}
 
 
-def _key(row: Row) -> str:
+def _key(row: answers.Row) -> str:
     """Return what a row is known by: of two pods of one name the later one is another pod."""
     uid = getattr(row, "uid", "")
     return f"{_name(row)} {uid}" if uid else _name(row)
 
 
-def _name(row: Row) -> str:
+def _name(row: answers.Row) -> str:
     key = getattr(row, "key", "")
     namespace = getattr(row, "namespace", "")
     return key or (f"{namespace}/{row.name}" if namespace else row.name)  # type: ignore[union-attr]
@@ -297,7 +282,7 @@ class Inquiry:
             await kept.tried.wait()
         caught_up()
 
-    async def clusters(self) -> list[ClusterRow]:
+    async def clusters(self) -> list[answers.ClusterRow]:
         """Return the clusters that have a log."""
         rows = []
         names = await self.log.clusters()
@@ -307,7 +292,7 @@ class Inquiry:
             head = await self.log.head(name)
             at_hub = of_hub.get(name)
             rows.append(
-                ClusterRow(
+                answers.ClusterRow(
                     name=name,
                     position=head.position,
                     recorded_at=time_text(head.recorded_at),
@@ -319,11 +304,11 @@ class Inquiry:
             )
         return rows
 
-    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+    async def dispatches(self, *, pending: bool = False) -> list[answers.DispatchRow]:
         """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
         return await self.hub.dispatches(pending=pending)
 
-    async def why_dispatch(self, name: str) -> DispatchWhy:
+    async def why_dispatch(self, name: str) -> answers.DispatchWhy:
         """Say in which cluster a dispatch is, and why; see `HubInquiry.why`.
 
         Raises UnknownSubject: there is none of the name.
@@ -341,14 +326,16 @@ class Inquiry:
         """Wait until a cluster's log goes on beyond a position, at most `timeout_s`; return its end's position."""
         return await self.log.wait_beyond(cluster, position, timeout_s=timeout_s)
 
-    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+    async def cluster(self, cluster: str, *, at: str = "") -> answers.ClusterSummary:
         """Return a cluster in figures."""
         return summary(await self.state_at(cluster, at))
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "", now: int = 0) -> Listing:
+    async def listing(
+        self, cluster: str, kind: str, wanted: answers.RowSelection, *, at: str = "", now: int = 0
+    ) -> answers.Listing:
         """Return rows of a kind; `now` where a log goes on. Raises InvalidObject: there is no such kind."""
-        if kind not in ROWS:
-            raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
+        if kind not in answers.ROWS:
+            raise InvalidObject("list", "kind", kind, f"is none of {', '.join(answers.ROWS)}")
         state = await self.state_at(cluster, at)
         position, recorded_at, total = state.position, state.recorded_at, state.counters.cycles
         known = min((knew for _, knew in state.last_cycles.values()), default=0) if kind in ("pods", "groups") else 0
@@ -360,7 +347,7 @@ class Inquiry:
             total = len(rows)
         end = wanted.skip + wanted.limit if wanted.limit else len(rows)
         shown = rows[wanted.skip : end]
-        return Listing(
+        return answers.Listing(
             cluster=cluster,
             kind=kind,
             position=position,
@@ -380,12 +367,12 @@ class Inquiry:
         settings: Sequence[str] = (),
         change: Change | None = None,
         namespaces: frozenset[str] | None = None,
-    ) -> GpuHolders:
+    ) -> answers.GpuHolders:
         """Say who has the GPUs that a queue is owed; see `kaicore.analysis.ask.standings.gpu_holders`."""
         state = await self.state_at(cluster, at)
         return gpu_holders(state, queue, namespaces=namespaces, settings=settings, change=change)
 
-    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+    async def diff(self, cluster: str, before: str, after: str, wanted: answers.DiffQuestion) -> answers.DiffAnswer:
         """Return what is different at one moment from what it was at another one.
 
         Raises InvalidObject: the question makes no sense.
@@ -486,7 +473,7 @@ class Inquiry:
 
     async def why(
         self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", now: int = 0, trials: bool = True
-    ) -> Why:
+    ) -> answers.Why:
         """Explain something. Raises UnknownSubject: the log has never heard of it.
 
         Args:
@@ -534,15 +521,15 @@ class Inquiry:
         return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at), dispatch=dispatch)
 
     async def _tried(
-        self, state: ClusterState, ask: Callable[..., Why | None], *, trials: bool, waiting: bool
-    ) -> Why | None:
+        self, state: ClusterState, ask: Callable[..., answers.Why | None], *, trials: bool, waiting: bool
+    ) -> answers.Why | None:
         """Ask why something waits; changes are tried on a copy, in a thread, so that others are answered meanwhile."""
         ask = partial(ask, policies=self.policies, trials=trials)
         if self._once or not (trials and waiting):
             return ask(state)
         return await asyncio.to_thread(ask, fork(state))
 
-    async def _dispatch_of(self, state: PodsView, answer: Why) -> DispatchWhy | None:
+    async def _dispatch_of(self, state: PodsView, answer: answers.Why) -> answers.DispatchWhy | None:
         """Return why the hub gave something to this cluster; None where it did not."""
         rows = {answer.name, *(row.name for row in answer.pods)} if answer.kind not in ("Node", "Queue") else set()
         marks = (

@@ -13,7 +13,7 @@ from typing import Any
 from kaicore.errors import Lost
 from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.kube.kinds.kind import Kind, Model
-from kaicore.kube.normalize import device
+from kaicore.kube.normalize import device, queue, storage
 from kaicore.kube.normalize.network_topology import (
     normalize_cluster_network_topology,
     normalize_hyper_node,
@@ -31,43 +31,8 @@ from kaicore.kube.normalize.pod_group import (
     normalize_workload,
     normalize_x_pod_group,
 )
-from kaicore.kube.normalize.queue import (
-    CLUSTER_QUEUE,
-    COHORT,
-    KAI_QUEUE,
-    LOCAL_QUEUE,
-    PREEMPTION_CONFIG,
-    RESOURCE_FLAVOR,
-    normalize_cluster_queue,
-    normalize_cohort,
-    normalize_kai_queue,
-    normalize_local_queue,
-    normalize_preemption_config,
-    normalize_provisioning_request,
-    normalize_resource_flavor,
-)
 from kaicore.kube.normalize.reservation import normalize_reservation
-from kaicore.kube.normalize.storage import (
-    normalize_budget,
-    normalize_claim,
-    normalize_namespace,
-    normalize_storage_class,
-    normalize_volume,
-)
 from kaicore.kube.wire import custom_resources
-from kaicore.kube.wire.custom_resources import (
-    PROVISIONING_REQUESTS,
-    RESERVATIONS,
-    ClusterNetworkTopologyObject,
-    ClusterQueueObject,
-    CohortObject,
-    HyperNodeObject,
-    KaiQueue,
-    LabelTopologyObject,
-    LocalQueueObject,
-    PreemptionConfigObject,
-    ResourceFlavorObject,
-)
 from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.kube.wire.resources import (
     BUDGETS,
@@ -86,6 +51,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups import labels
 from kaicore.rules.groups.dialects.table import WORKLOADS
+from kaicore.rules.model import queue as queue_model
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
@@ -93,13 +59,6 @@ from kaicore.rules.model.node import (
     KAI_TOPOLOGY,
     KUEUE_TOPOLOGY,
     TopologyDefinition,
-)
-from kaicore.rules.model.queue import (
-    CLUSTER_QUEUE_PREFIX,
-    COHORT_PREFIX,
-    PREEMPTION_CONFIG_PREFIX,
-    Queue,
-    queue_kind_of,
 )
 
 DEVICE_CLASS = Kind(
@@ -204,11 +163,13 @@ def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
     return next((row for row in GROUP_KINDS if row.name == name), None)
 
 
-KAI_QUEUES = OptionalResource(KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), KaiQueue, namespaced=False)
+KAI_QUEUES = OptionalResource(
+    queue.KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), custom_resources.KaiQueue, namespaced=False
+)
 
 
 def _queue_kind(
-    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], Queue], called: str = "{name}"
+    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], queue_model.Queue], called: str = "{name}"
 ) -> Kind[ObjectT]:
     return Kind(resource, normalize, payloads.QueueObserved, payloads.QueueDeleted, "queue/{name}", called)
 
@@ -221,26 +182,30 @@ def _of_kueue(
 
 #: Every kind of queues, and ResourceFlavors.
 QUEUE_KINDS: tuple[Kind[Any], ...] = (
-    _queue_kind(KAI_QUEUES, normalize_kai_queue),
+    _queue_kind(KAI_QUEUES, queue.normalize_kai_queue),
     _queue_kind(
-        _of_kueue(CLUSTER_QUEUE, "clusterqueues", ClusterQueueObject),
-        normalize_cluster_queue,
-        f"{CLUSTER_QUEUE_PREFIX}{{name}}",
+        _of_kueue(queue.CLUSTER_QUEUE, "clusterqueues", custom_resources.ClusterQueueObject),
+        queue.normalize_cluster_queue,
+        f"{queue_model.CLUSTER_QUEUE_PREFIX}{{name}}",
     ),
-    _queue_kind(_of_kueue(COHORT, "cohorts", CohortObject, "v1alpha1"), normalize_cohort, f"{COHORT_PREFIX}{{name}}"),
     _queue_kind(
-        _of_kueue(LOCAL_QUEUE, "localqueues", LocalQueueObject, namespaced=True),
-        normalize_local_queue,
+        _of_kueue(queue.COHORT, "cohorts", custom_resources.CohortObject, "v1alpha1"),
+        queue.normalize_cohort,
+        f"{queue_model.COHORT_PREFIX}{{name}}",
+    ),
+    _queue_kind(
+        _of_kueue(queue.LOCAL_QUEUE, "localqueues", custom_resources.LocalQueueObject, namespaced=True),
+        queue.normalize_local_queue,
         "{namespace}/{name}",
     ),
     _queue_kind(
-        _of_kueue(PREEMPTION_CONFIG, "preemptionconfigs", PreemptionConfigObject, "v1alpha1"),
-        normalize_preemption_config,
-        f"{PREEMPTION_CONFIG_PREFIX}{{name}}",
+        _of_kueue(queue.PREEMPTION_CONFIG, "preemptionconfigs", custom_resources.PreemptionConfigObject, "v1alpha1"),
+        queue.normalize_preemption_config,
+        f"{queue_model.PREEMPTION_CONFIG_PREFIX}{{name}}",
     ),
     Kind(
-        _of_kueue(RESOURCE_FLAVOR, "resourceflavors", ResourceFlavorObject),
-        normalize_resource_flavor,
+        _of_kueue(queue.RESOURCE_FLAVOR, "resourceflavors", custom_resources.ResourceFlavorObject),
+        queue.normalize_resource_flavor,
         payloads.FlavorObserved,
         payloads.FlavorDeleted,
         "flavor/{name}",
@@ -267,17 +232,27 @@ def _definition(
 
 #: Every kind of network topologies.
 TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
-    _definition(_resource(KAI_TOPOLOGY, "topologies", ("v1alpha1",), LabelTopologyObject), normalize_kai_topology),
     _definition(
-        _resource(KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), LabelTopologyObject),
+        _resource(KAI_TOPOLOGY, "topologies", ("v1alpha1",), custom_resources.LabelTopologyObject),
+        normalize_kai_topology,
+    ),
+    _definition(
+        _resource(
+            KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), custom_resources.LabelTopologyObject
+        ),
         normalize_kueue_topology,
     ),
     _definition(
-        _resource(CLUSTER_NETWORK_TOPOLOGY, "clusternetworktopologies", ("v1alpha1",), ClusterNetworkTopologyObject),
+        _resource(
+            CLUSTER_NETWORK_TOPOLOGY,
+            "clusternetworktopologies",
+            ("v1alpha1",),
+            custom_resources.ClusterNetworkTopologyObject,
+        ),
         normalize_cluster_network_topology,
     ),
     Kind(
-        _resource(HYPER_NODE, "hypernodes", ("v1alpha1",), HyperNodeObject),
+        _resource(HYPER_NODE, "hypernodes", ("v1alpha1",), custom_resources.HyperNodeObject),
         normalize_hyper_node,
         payloads.HyperNodeObserved,
         payloads.HyperNodeDeleted,
@@ -303,42 +278,42 @@ PRIORITY_CLASS = Kind(
     "priorityclass/{name}",
 )
 NAMESPACE = Kind(
-    NAMESPACES, normalize_namespace, payloads.NamespaceObserved, payloads.NamespaceDeleted, "namespace/{name}"
+    NAMESPACES, storage.normalize_namespace, payloads.NamespaceObserved, payloads.NamespaceDeleted, "namespace/{name}"
 )
 CLAIM = Kind(
     CLAIMS,
-    normalize_claim,
+    storage.normalize_claim,
     payloads.PersistentVolumeClaimObserved,
     payloads.PersistentVolumeClaimDeleted,
     "pvc/{namespace}/{name}",
 )
 VOLUME = Kind(
-    VOLUMES, normalize_volume, payloads.PersistentVolumeObserved, payloads.PersistentVolumeDeleted, "pv/{name}"
+    VOLUMES, storage.normalize_volume, payloads.PersistentVolumeObserved, payloads.PersistentVolumeDeleted, "pv/{name}"
 )
 STORAGE_CLASS = Kind(
     STORAGE_CLASSES,
-    normalize_storage_class,
+    storage.normalize_storage_class,
     payloads.StorageClassObserved,
     payloads.StorageClassDeleted,
     "storageclass/{name}",
 )
 BUDGET = Kind(
     BUDGETS,
-    normalize_budget,
+    storage.normalize_budget,
     payloads.PodDisruptionBudgetObserved,
     payloads.PodDisruptionBudgetDeleted,
     "pdb/{namespace}/{name}",
 )
 PROVISIONING_REQUEST = Kind(
-    PROVISIONING_REQUESTS,
-    normalize_provisioning_request,
+    custom_resources.PROVISIONING_REQUESTS,
+    queue.normalize_provisioning_request,
     payloads.ProvisioningRequestObserved,
     payloads.ProvisioningRequestDeleted,
     "provisioning/{namespace}/{name}",
 )
 
 RESERVATION = Kind(
-    RESERVATIONS,
+    custom_resources.RESERVATIONS,
     normalize_reservation,
     payloads.ReservationObserved,
     payloads.ReservationDeleted,
@@ -391,7 +366,7 @@ def subject_of_fact(payload: Payload) -> tuple[str, ObjectKey, Model | None] | N
 def _named(about: Any, kinds: list[str]) -> tuple[str, ObjectKey] | None:
     """Return the kind and the key of an object, from a model or from the fact of its end; None for an unknown kind."""
     name = about.node if hasattr(about, "node") else about.name
-    kind = kinds[0] if len(kinds) == 1 else getattr(about, "kind", "") or queue_kind_of(name)
+    kind = kinds[0] if len(kinds) == 1 else getattr(about, "kind", "") or queue_model.queue_kind_of(name)
     if kind not in _BY_NAME:
         return None
     if _BY_NAME[kind].called != "{name}":

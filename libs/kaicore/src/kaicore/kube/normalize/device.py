@@ -8,58 +8,23 @@ from collections.abc import Iterable, Iterator
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import node_terms
-from kaicore.kube.wire.devices import (
-    AllocationWire,
-    AttributeWire,
-    BasicDeviceWire,
-    CapacityWire,
-    CounterWire,
-    DeviceClassObject,
-    DeviceWire,
-    ExactRequestWire,
-    RequestWire,
-    ResourceClaimObject,
-    SelectorWire,
-    SliceObject,
-    TaintRuleObject,
-    TolerationWire,
-)
+from kaicore.kube.wire import devices as wires
 from kaicore.kube.wire.objects import NodeSelector
 from kaicore.kube.wire.resources import named_subject
-from kaicore.rules.model.device import (
-    ALL,
-    EXACT_COUNT,
-    AllocatedDevice,
-    Allocation,
-    CapacityPolicy,
-    CounterUse,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceClass,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceTaint,
-    DeviceTaintRule,
-    DeviceToleration,
-    NodeSelection,
-    ResourceClaim,
-    ResourceSlice,
-    Thousandths,
-)
+from kaicore.rules.model import device as models
 from kaicore.rules.model.quantity import parse_thousandths
 from kaicore.rules.objects.wire import OwnerReference, seconds
 
-_MODES = (EXACT_COUNT, ALL)
+_MODES = (models.EXACT_COUNT, models.ALL)
 
 
-def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) -> ResourceClaim:
+def normalize_resource_claim(wire: wires.ResourceClaimObject, lost: Lost = unheard) -> models.ResourceClaim:
     """Reduce a ResourceClaim."""
     metadata, spec, status = wire.metadata, wire.spec.devices, wire.status
     subject = named_subject("ResourceClaim", wire)
     requests = list(spec.requests or ())
     controller = next((owner for owner in metadata.owner_references or () if owner.controller), None)
-    return ResourceClaim(
+    return models.ResourceClaim(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
@@ -71,7 +36,7 @@ def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) ->
             for index, request in enumerate(requests)
         ),
         constraints=tuple(
-            DeviceConstraint(
+            models.DeviceConstraint(
                 tuple(constraint.requests or ()), constraint.match_attribute or "", constraint.distinct_attribute or ""
             )
             for constraint in spec.constraints or ()
@@ -90,38 +55,38 @@ def _is_group(owner: OwnerReference) -> bool:
     return owner.kind == "PodGroup" and owner.api_version.startswith("scheduling.k8s.io/")
 
 
-def cel_expressions(selectors: list[SelectorWire] | None) -> tuple[str, ...]:
+def cel_expressions(selectors: list[wires.SelectorWire] | None) -> tuple[str, ...]:
     """Return the CEL expressions of selectors."""
     return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
 
 
-def unknown_selectors(selectors: Iterable[SelectorWire] | None, *, field: str) -> Iterator[str]:
+def unknown_selectors(selectors: Iterable[wires.SelectorWire] | None, *, field: str) -> Iterator[str]:
     """Say which selectors are of a kind that is not known."""
     for index, selector in enumerate(selectors or ()):
         if selector.cel is None:
             yield f"{field}.selectors[{index}] is no CEL expression"
 
 
-def _request(wire: RequestWire, *, subject: str, field: str) -> DeviceRequest:
+def _request(wire: wires.RequestWire, *, subject: str, field: str) -> models.DeviceRequest:
     if wire.first_available:
         alternatives = tuple(
             _exact(alternative, alternative.name, subject=subject, field=f"{field}.firstAvailable[{index}]")
             for index, alternative in enumerate(wire.first_available)
         )
-        return DeviceRequest(wire.name, alternatives=alternatives)
+        return models.DeviceRequest(wire.name, alternatives=alternatives)
     return _exact(wire.exactly or wire, wire.name, subject=subject, field=field)
 
 
-def _exact(wire: ExactRequestWire, name: str, *, subject: str, field: str) -> DeviceRequest:
+def _exact(wire: wires.ExactRequestWire, name: str, *, subject: str, field: str) -> models.DeviceRequest:
     capacity = wire.capacity.requests if wire.capacity is not None else None
-    mode = wire.allocation_mode or EXACT_COUNT
-    return DeviceRequest(
+    mode = wire.allocation_mode or models.EXACT_COUNT
+    return models.DeviceRequest(
         name=name,
         device_class=wire.device_class_name or "",
         selectors=cel_expressions(wire.selectors),
         mode=mode,
         # The API server fills it in; with `All` it says nothing.
-        count=1 if mode == ALL or not wire.count else wire.count,
+        count=1 if mode == models.ALL or not wire.count else wire.count,
         admin=bool(wire.admin_access),
         tolerations=tuple(map(_toleration, wire.tolerations or ())),
         capacity={
@@ -131,11 +96,11 @@ def _exact(wire: ExactRequestWire, name: str, *, subject: str, field: str) -> De
     )
 
 
-def _toleration(wire: TolerationWire) -> DeviceToleration:
-    return DeviceToleration(wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or "")
+def _toleration(wire: wires.TolerationWire) -> models.DeviceToleration:
+    return models.DeviceToleration(wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or "")
 
 
-def _unsupported(wire: ResourceClaimObject) -> Iterator[str]:
+def _unsupported(wire: wires.ResourceClaimObject) -> Iterator[str]:
     devices = wire.spec.devices
     for index, request in enumerate(devices.requests or ()):
         field = f"spec.devices.requests[{index}]"
@@ -147,7 +112,7 @@ def _unsupported(wire: ResourceClaimObject) -> Iterator[str]:
             if not request.first_available or part is not exact:
                 if not part.device_class_name:
                     yield f"{where}.deviceClassName is empty"
-                if (part.allocation_mode or EXACT_COUNT) not in _MODES:
+                if (part.allocation_mode or models.EXACT_COUNT) not in _MODES:
                     yield f"{where}.allocationMode {part.allocation_mode}"
             if part.derived_attributes:
                 yield f"{where}.derivedAttributes"
@@ -157,7 +122,7 @@ def _unsupported(wire: ResourceClaimObject) -> Iterator[str]:
             yield f"spec.devices.constraints[{index}] is of a kind that is not known"
 
 
-def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard) -> Allocation:
+def read_allocation(wire: wires.AllocationWire, *, subject: str, lost: Lost = unheard) -> models.Allocation:
     """Reduce what a claim was allocated. Raises InvalidObject: its node selector makes no sense."""
     terms = None
     if wire.node_selector is not None:
@@ -165,7 +130,7 @@ def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard)
     devices = []
     for index, result in enumerate(wire.devices.results or ()):
         field = f"status.allocation.devices.results[{index}]"
-        consumed: Thousandths | None = None
+        consumed: models.Thousandths | None = None
         if result.share_id is not None or result.consumed_capacity is not None:
             consumed = {}
             for name, text in sorted((result.consumed_capacity or {}).items()):
@@ -174,7 +139,7 @@ def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard)
                 except InvalidQuantity as error:
                     lost(error)
         devices.append(
-            AllocatedDevice(
+            models.AllocatedDevice(
                 request=result.request,
                 driver=result.driver,
                 pool=result.pool,
@@ -186,7 +151,7 @@ def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard)
                 tolerations=tuple(map(_toleration, result.tolerations or ())),
             )
         )
-    return Allocation(tuple(devices), terms)
+    return models.Allocation(tuple(devices), terms)
 
 
 def thousandths_of(text: str | float, *, subject: str, field: str) -> int:
@@ -198,7 +163,7 @@ def thousandths_of(text: str | float, *, subject: str, field: str) -> int:
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
-def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
+def normalize_slice(wire: wires.SliceObject, lost: Lost = unheard) -> models.ResourceSlice:
     """Reduce a ResourceSlice; a device that makes no sense is left out, and its pool not used.
 
     Raises InvalidObject: it names no driver or no pool, or selects its nodes in no way that is known.
@@ -211,7 +176,7 @@ def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
     nodes = _nodes(spec.node_name, spec.all_nodes, spec.node_selector, subject=subject, field="spec")
     if (nodes is None) != bool(spec.per_device_node_selection):
         raise InvalidObject(subject, "spec.nodeName", None, "its devices are for no node, or in two ways for some")
-    devices: list[Device] = []
+    devices: list[models.Device] = []
     for index, device in enumerate(spec.devices or ()):
         field = f"spec.devices[{index}]"
         try:
@@ -227,7 +192,7 @@ def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
             )
         except InvalidObject as error:
             lost(error)
-    return ResourceSlice(
+    return models.ResourceSlice(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
@@ -245,11 +210,11 @@ def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
     )
 
 
-def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> DeviceClass:
+def normalize_device_class(wire: wires.DeviceClassObject, _: Lost = unheard) -> models.DeviceClass:
     """Reduce a DeviceClass."""
     metadata, spec = wire.metadata, wire.spec
     named_subject("DeviceClass", wire)
-    return DeviceClass(
+    return models.DeviceClass(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
@@ -260,7 +225,7 @@ def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> Device
     )
 
 
-def normalize_taint_rule(wire: TaintRuleObject, lost: Lost = unheard) -> DeviceTaintRule:
+def normalize_taint_rule(wire: wires.TaintRuleObject, lost: Lost = unheard) -> models.DeviceTaintRule:
     """Reduce a DeviceTaintRule; one that asks for more than this version looks at is for more devices than it says.
 
     Raises InvalidObject: it has no name, or its taint no key.
@@ -272,11 +237,11 @@ def normalize_taint_rule(wire: TaintRuleObject, lost: Lost = unheard) -> DeviceT
     if selector is not None and (selector.device_class_name or selector.selectors):
         problem = "selects by class or expression, as until Kubernetes 1.34: taken as for all devices otherwise met"
         lost(InvalidObject(subject, "spec.deviceSelector", None, problem))
-    return DeviceTaintRule(
+    return models.DeviceTaintRule(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        taint=DeviceTaint(taint.key, taint.effect, taint.value or ""),
+        taint=models.DeviceTaint(taint.key, taint.effect, taint.value or ""),
         none=selector is None,
         driver="" if selector is None else selector.driver or "",
         pool="" if selector is None else selector.pool or "",
@@ -289,23 +254,25 @@ def normalize_taint_rule(wire: TaintRuleObject, lost: Lost = unheard) -> DeviceT
 
 def _nodes(
     node: str | None, everywhere: bool | None, selector: NodeSelector | None, *, subject: str, field: str
-) -> NodeSelection | None:
+) -> models.NodeSelection | None:
     if node:
-        return NodeSelection(node)
+        return models.NodeSelection(node)
     if everywhere:
-        return NodeSelection(everywhere=True)
+        return models.NodeSelection(everywhere=True)
     if selector is not None:
-        return NodeSelection(terms=node_terms(selector, subject=subject, field=f"{field}.nodeSelector"))
+        return models.NodeSelection(terms=node_terms(selector, subject=subject, field=f"{field}.nodeSelector"))
     return None
 
 
 _NOT_HONOURED = "is what this version cannot honour, so this device is not used"
 
 
-def _device(wire: DeviceWire, driver: str, *, own_nodes: bool, subject: str, field: str, skips: bool) -> Device:
+def _device(
+    wire: wires.DeviceWire, driver: str, *, own_nodes: bool, subject: str, field: str, skips: bool
+) -> models.Device:
     if not wire.name:
         raise InvalidObject(subject, f"{field}.name", wire.name, "is empty")
-    basic: BasicDeviceWire = wire.basic or wire
+    basic: wires.BasicDeviceWire = wire.basic or wire
     if skips:
         raise InvalidObject(subject, "spec.skipNodeOperations", wire.name, _NOT_HONOURED)
     for number, use in enumerate(basic.consumes_counters or ()):
@@ -317,7 +284,7 @@ def _device(wire: DeviceWire, driver: str, *, own_nodes: bool, subject: str, fie
         nodes = _nodes(basic.node_name, basic.all_nodes, basic.node_selector, subject=subject, field=field)
         if nodes is None:
             raise InvalidObject(subject, f"{field}.nodeName", None, "the device is for no node")
-    return Device(
+    return models.Device(
         name=wire.name,
         attributes={
             _full_name(name, driver): _attribute(value, subject=subject, field=f"{field}.attributes[{name}]")
@@ -328,11 +295,13 @@ def _device(wire: DeviceWire, driver: str, *, own_nodes: bool, subject: str, fie
             for name, value in sorted((basic.capacity or {}).items())
         },
         consumes=tuple(
-            CounterUse(use.counter_set, _counters(use.counters, subject=subject, field=f"{field}.consumesCounters"))
+            models.CounterUse(
+                use.counter_set, _counters(use.counters, subject=subject, field=f"{field}.consumesCounters")
+            )
             for use in basic.consumes_counters or ()
         ),
         nodes=nodes,
-        taints=tuple(DeviceTaint(taint.key, taint.effect, taint.value or "") for taint in basic.taints or ()),
+        taints=tuple(models.DeviceTaint(taint.key, taint.effect, taint.value or "") for taint in basic.taints or ()),
         shared=bool(basic.allow_multiple_allocations),
         binds_to_node=bool(basic.binds_to_node),
         binding_conditions=tuple(basic.binding_conditions or ()),
@@ -344,7 +313,7 @@ def _full_name(name: str, driver: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _attribute(wire: AttributeWire, *, subject: str, field: str) -> DeviceAttribute:
+def _attribute(wire: wires.AttributeWire, *, subject: str, field: str) -> models.DeviceAttribute:
     lists = (
         ("int", wire.int_values),
         ("bool", wire.bool_values),
@@ -357,8 +326,8 @@ def _attribute(wire: AttributeWire, *, subject: str, field: str) -> DeviceAttrib
         ("string", wire.string_value),
         ("version", wire.version_value),
     )
-    given = [DeviceAttribute(kind, tuple(values), listed=True) for kind, values in lists if values is not None]
-    given += [DeviceAttribute(kind, (value,)) for kind, value in single if value is not None]
+    given = [models.DeviceAttribute(kind, tuple(values), listed=True) for kind, values in lists if values is not None]
+    given += [models.DeviceAttribute(kind, (value,)) for kind, value in single if value is not None]
     if len(given) != 1:
         raise InvalidObject(subject, field, None, "has not exactly one value of a known kind")
     (attribute,) = given
@@ -369,17 +338,17 @@ def _attribute(wire: AttributeWire, *, subject: str, field: str) -> DeviceAttrib
     return attribute
 
 
-def _capacity(wire: CapacityWire, *, subject: str, field: str) -> DeviceCapacity:
+def _capacity(wire: wires.CapacityWire, *, subject: str, field: str) -> models.DeviceCapacity:
     def amount(text: str | int | None, name: str) -> int | None:
         return None if text is None else thousandths_of(text, subject=subject, field=f"{field}.{name}")
 
     value, policy = thousandths_of(wire.value, subject=subject, field=f"{field}.value"), wire.request_policy
     if policy is None:
-        return DeviceCapacity(value)
+        return models.DeviceCapacity(value)
     bounds = policy.valid_range
-    return DeviceCapacity(
+    return models.DeviceCapacity(
         value,
-        CapacityPolicy(
+        models.CapacityPolicy(
             default=amount(policy.default, "requestPolicy.default"),
             values=tuple(
                 thousandths_of(text, subject=subject, field=f"{field}.requestPolicy.validValues")
@@ -392,7 +361,7 @@ def _capacity(wire: CapacityWire, *, subject: str, field: str) -> DeviceCapacity
     )
 
 
-def _counters(wire: dict[str, CounterWire] | None, *, subject: str, field: str) -> Thousandths:
+def _counters(wire: dict[str, wires.CounterWire] | None, *, subject: str, field: str) -> models.Thousandths:
     return {
         name: thousandths_of(counter.value, subject=subject, field=f"{field}.counters[{name}]")
         for name, counter in sorted((wire or {}).items())

@@ -11,21 +11,9 @@ from kaicore.kube.normalize.fields import amount, label_requirements
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire import custom_resources
 from kaicore.kube.wire.resources import named_subject
+from kaicore.rules.model import queue as models
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.quantity import CPU, MEMORY, most_amount, parse_duration
-from kaicore.rules.model.queue import (
-    CLUSTER_QUEUE_PREFIX,
-    COHORT_PREFIX,
-    NODE_POOL_LABEL,
-    PREEMPTION_CONFIG_PREFIX,
-    FlavorQuota,
-    NumberRule,
-    PreemptionRule,
-    Queue,
-    QueueShare,
-    ResourceFlavor,
-    VictimSelector,
-)
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.provisioning import ProvisioningCondition, ProvisioningRequest
 from kaicore.rules.objects.wire import LabelSelector, int32, seconds
@@ -54,7 +42,7 @@ _LOWER_PRIORITY = "LowerPriority"
 _RULES_NAMED_BY = "kueue.x-k8s.io/preemption-config-name"
 
 
-def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -> Queue:
+def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -> models.Queue:
     """Reduce a `scheduling.run.ai` Queue; what its resources leave out, or have as none, is nothing, as in KAI."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("Queue", wire)
@@ -68,12 +56,12 @@ def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -
         field = f"spec.resources.{name}"
         own = resource or custom_resources.KaiQueueResource()
         shares[name] = _kai_share(own, unit, subject=subject, field=field, lost=lost, parts=name == GPU)
-    return Queue(
+    return models.Queue(
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=KAI_QUEUE,
-        node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
+        node_pool=(metadata.labels or {}).get(models.NODE_POOL_LABEL, ""),
         parent=spec.parent_queue or "",
         shares=shares,
         priority=int32(
@@ -89,7 +77,7 @@ def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -
     )
 
 
-def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Lost = unheard) -> Queue:
+def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Lost = unheard) -> models.Queue:
     """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("ClusterQueue", wire)
@@ -104,13 +92,13 @@ def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Los
     preemption = spec.preemption
     borrowing = preemption.borrow_within_cohort if preemption is not None else None
     rules = (metadata.annotations or {}).get(_RULES_NAMED_BY, "")
-    return Queue(
-        name=f"{CLUSTER_QUEUE_PREFIX}{metadata.name}",
-        node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
+    return models.Queue(
+        name=f"{models.CLUSTER_QUEUE_PREFIX}{metadata.name}",
+        node_pool=(metadata.labels or {}).get(models.NODE_POOL_LABEL, ""),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=CLUSTER_QUEUE,
-        parent=f"{COHORT_PREFIX}{cohort}" if cohort else "",
+        parent=f"{models.COHORT_PREFIX}{cohort}" if cohort else "",
         shares=shares,
         created_at=seconds(metadata.creation_timestamp) or 0,
         only_named=True,
@@ -124,13 +112,13 @@ def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Los
         borrows_from_lower=borrowing is not None and borrowing.policy == _LOWER_PRIORITY,
         most_priority_lent=None if borrowing is None else borrowing.max_priority_threshold,
         labels=metadata.labels or {},
-        rules_in=f"{PREEMPTION_CONFIG_PREFIX}{rules}" if rules else "",
+        rules_in=f"{models.PREEMPTION_CONFIG_PREFIX}{rules}" if rules else "",
         unsupported=(*unsupported, *problem),
         controlled=any(one.type == _ACTIVE for one in wire.status.conditions or ()),
     )
 
 
-def normalize_preemption_config(wire: custom_resources.PreemptionConfigObject, lost: Lost = unheard) -> Queue:
+def normalize_preemption_config(wire: custom_resources.PreemptionConfigObject, lost: Lost = unheard) -> models.Queue:
     """Reduce a PreemptionConfig: rules for the work of the ClusterQueues that name it."""
     subject, metadata = named_subject("PreemptionConfig", wire), wire.metadata
     rules = []
@@ -139,8 +127,8 @@ def normalize_preemption_config(wire: custom_resources.PreemptionConfigObject, l
             rules.append(_preemption_rule(rule, subject=subject, field=f"spec.rules[{index}]"))
         except InvalidObject as error:
             lost(error)
-    return Queue(
-        name=f"{PREEMPTION_CONFIG_PREFIX}{metadata.name}",
+    return models.Queue(
+        name=f"{models.PREEMPTION_CONFIG_PREFIX}{metadata.name}",
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=PREEMPTION_CONFIG,
@@ -149,7 +137,7 @@ def normalize_preemption_config(wire: custom_resources.PreemptionConfigObject, l
     )
 
 
-def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: str, field: str) -> PreemptionRule:
+def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: str, field: str) -> models.PreemptionRule:
     """Return a rule; one that asks for what is not known of work here says so and lets nothing be evicted.
 
     Raises InvalidObject: a word is none that there is.
@@ -171,7 +159,7 @@ def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: st
         if word(priority.mode, ("Base", "Boosted"), f"{where}.priority.mode") == "Boosted":
             unsupported = f"{where}.priority.mode Boosted"
         numbers = tuple(
-            NumberRule(
+            models.NumberRule(
                 number.key,
                 number.fallback_value,
                 word(number.comparison, COMPARISONS, f"{where}.numericLabels[{at}].comparison"),
@@ -181,7 +169,7 @@ def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: st
             for at, number in enumerate(one.numeric_labels or ())
         )
         selectors.append(
-            VictimSelector(
+            models.VictimSelector(
                 word(one.scope, SCOPES, f"{where}.scope"),
                 word(priority.comparison, COMPARISONS, f"{where}.priority.comparison"),
                 (*requirements(one.label_selector, f"{where}.labelSelector"), *_of_classes(priority)),
@@ -192,7 +180,7 @@ def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: st
     trigger = word(rule.activation_policy.trigger, TRIGGERS, "activationPolicy.trigger")
     asked = requirements(rule.preemptor_selector, "preemptorSelector")
     classes = rule.preemptor_priority_class_selector or custom_resources.PriorityClassNames()
-    return PreemptionRule(rule.name, trigger, (*asked, *_of_classes(classes)), tuple(selectors), unsupported)
+    return models.PreemptionRule(rule.name, trigger, (*asked, *_of_classes(classes)), tuple(selectors), unsupported)
 
 
 def _of_classes(names: custom_resources.PriorityClassNames) -> tuple[Requirement, ...]:
@@ -201,7 +189,7 @@ def _of_classes(names: custom_resources.PriorityClassNames) -> tuple[Requirement
     return tuple(Requirement(PRIORITY_CLASS_LABEL, how, tuple(sorted(some))) for how, some in listed if some)
 
 
-def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) -> Queue:
+def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) -> models.Queue:
     """Reduce a Cohort: its quotas come on top of those of its members."""
     spec, metadata = wire.spec, wire.metadata
     parent = spec.parent_name or spec.parent or ""
@@ -209,13 +197,13 @@ def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) 
     shares, flavors = _quotas(
         spec.resource_groups or (), spec.fair_sharing, subject=subject, borrows=bool(parent), lost=lost
     )
-    return Queue(
-        name=f"{COHORT_PREFIX}{metadata.name}",
-        node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
+    return models.Queue(
+        name=f"{models.COHORT_PREFIX}{metadata.name}",
+        node_pool=(metadata.labels or {}).get(models.NODE_POOL_LABEL, ""),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=COHORT,
-        parent=f"{COHORT_PREFIX}{parent}" if parent else "",
+        parent=f"{models.COHORT_PREFIX}{parent}" if parent else "",
         shares=shares,
         created_at=seconds(metadata.creation_timestamp) or 0,
         pooled=True,
@@ -223,7 +211,7 @@ def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) 
     )
 
 
-def normalize_local_queue(wire: custom_resources.LocalQueueObject, _: Lost = unheard) -> Queue:
+def normalize_local_queue(wire: custom_resources.LocalQueueObject, _: Lost = unheard) -> models.Queue:
     """Reduce a LocalQueue to what it is: another name for its ClusterQueue.
 
     Raises InvalidObject: it names no ClusterQueue.
@@ -232,23 +220,23 @@ def normalize_local_queue(wire: custom_resources.LocalQueueObject, _: Lost = unh
     subject = named_subject("LocalQueue", wire)
     if not spec.cluster_queue:
         raise InvalidObject(subject, "spec.clusterQueue", spec.cluster_queue, "is missing")
-    return Queue(
+    return models.Queue(
         name=f"{metadata.namespace}/{metadata.name}",
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         origin=LOCAL_QUEUE,
         namespace=metadata.namespace,
         created_at=seconds(metadata.creation_timestamp) or 0,
-        alias_of=f"{CLUSTER_QUEUE_PREFIX}{spec.cluster_queue}",
+        alias_of=f"{models.CLUSTER_QUEUE_PREFIX}{spec.cluster_queue}",
         stopped=spec.stop_policy not in _ADMITTING,
     )
 
 
-def normalize_resource_flavor(wire: custom_resources.ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
+def normalize_resource_flavor(wire: custom_resources.ResourceFlavorObject, _: Lost = unheard) -> models.ResourceFlavor:
     """Reduce a ResourceFlavor."""
     named_subject("ResourceFlavor", wire)
     metadata, spec = wire.metadata, wire.spec
-    return ResourceFlavor(
+    return models.ResourceFlavor(
         metadata.name,
         metadata.uid,
         metadata.resource_version,
@@ -275,12 +263,12 @@ def _runtime(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
 
 def _kai_share(
     given: custom_resources.KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost, parts: bool
-) -> QueueShare:
+) -> models.QueueShare:
     weight = given.over_quota_weight or 0
     if not 0 <= weight <= _MOST_WEIGHT:
         lost(InvalidObject(subject, f"{field}.overQuotaWeight", weight, f"is no weight of 0 to {_MOST_WEIGHT}"))
         weight = min(max(weight, 0), _MOST_WEIGHT)
-    return QueueShare(
+    return models.QueueShare(
         quota=_kai_bound(given.quota, unit, subject=subject, field=f"{field}.quota", lost=lost),
         limit=_kai_bound(given.limit, unit, subject=subject, field=f"{field}.limit", lost=lost),
         weight=int(weight * 1000),
@@ -319,7 +307,7 @@ def _quotas(
     borrows: bool,
     lost: Lost,
     named: bool = False,
-) -> tuple[dict[str, QueueShare], tuple[FlavorQuota, ...]]:
+) -> tuple[dict[str, models.QueueShare], tuple[models.FlavorQuota, ...]]:
     """Sum quotas and limits up over the flavors; a quota or a limit that is none counts as nothing."""
     weight = 1000
     if sharing is not None and sharing.weight is not None:
@@ -348,7 +336,7 @@ def _quotas(
                 bounds_of.setdefault(resource.name, []).append(bounds)
                 if bounds[0] or (borrows and bounds[1] != 0):
                     quotas[resource.name] = bounds[0]
-            flavors.append(FlavorQuota(flavor.name, quotas))
+            flavors.append(models.FlavorQuota(flavor.name, quotas))
     return {name: _summed(parts, weight, borrows=borrows) for name, parts in bounds_of.items()}, tuple(flavors)
 
 
@@ -371,11 +359,11 @@ def _flavor_bounds(
     )
 
 
-def _summed(parts: list[tuple[int, int | None, int | None]], weight: int, *, borrows: bool) -> QueueShare:
+def _summed(parts: list[tuple[int, int | None, int | None]], weight: int, *, borrows: bool) -> models.QueueShare:
     borrowing = None if any(part[1] is None for part in parts) or not parts else sum(part[1] or 0 for part in parts)
     lends = [quota if lendable is None else min(lendable, quota) for quota, _, lendable in parts]
     quota = sum(part[0] for part in parts)
-    return QueueShare(
+    return models.QueueShare(
         quota=quota,
         borrowing=borrowing if borrows else 0,
         lendable=None if all(part[2] is None for part in parts) else sum(lends),

@@ -64,17 +64,8 @@ from typing import NamedTuple, Protocol, Self
 import msgspec
 
 from kaicore.errors import BusUnavailable, InvalidObject
+from kaicore.ledger.bus import jetstream
 from kaicore.ledger.bus.connection import Connection, Outgoing
-from kaicore.ledger.bus.jetstream import (
-    MESSAGE_NOT_FOUND,
-    NAME_IN_USE,
-    NANOSECONDS,
-    STREAM_NOT_FOUND,
-    WRONG_LAST_SEQUENCE,
-    JetStreamApi,
-    read_answer,
-    unavailable,
-)
 from kaicore.ledger.bus.wire import check_cluster
 from kaicore.rules.model.replicas import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 
@@ -381,7 +372,7 @@ class NatsLeaseStore:
     def __init__(self, connection: Connection, *, replicas: int = 1) -> None:
         """Prefer `open`."""
         self._connection = connection
-        self._api = JetStreamApi(connection)
+        self._api = jetstream.JetStreamApi(connection)
         self._replicas = replicas
 
     @classmethod
@@ -406,7 +397,7 @@ class NatsLeaseStore:
         check_name(prefix.rstrip("/."))
         subjects = f"{_SUBJECTS}{check_cluster(cluster)}."
         request = {"subjects_filter": f"{subjects}>"}
-        answer = await self._api.ask(f"STREAM.INFO.{_BUCKET}", request, absent=(STREAM_NOT_FOUND,))
+        answer = await self._api.ask(f"STREAM.INFO.{_BUCKET}", request, absent=(jetstream.STREAM_NOT_FOUND,))
         if answer is None or answer.state is None:
             return []
         names = sorted(subject.removeprefix(subjects) for subject in answer.state.subjects)
@@ -434,7 +425,7 @@ class NatsLeaseStore:
 
     async def _last(self, cluster: str, name: str) -> Entry | None:
         request = {"last_by_subj": _subject(cluster, name)}
-        absent = (STREAM_NOT_FOUND, MESSAGE_NOT_FOUND)
+        absent = (jetstream.STREAM_NOT_FOUND, jetstream.MESSAGE_NOT_FOUND)
         answer = await self._api.ask(f"STREAM.MSG.GET.{_BUCKET}", request, absent=absent)
         if answer is None or answer.message is None:
             return None
@@ -446,17 +437,17 @@ class NatsLeaseStore:
             headers["KV-Operation"] = "DEL"
         message = Outgoing(_subject(cluster, name), value, headers)
         try:
-            answer = read_answer(await self._connection.ask([message]))
+            answer = jetstream.read_answer(await self._connection.ask([message]))
         except BusUnavailable:
             # There may be no bucket yet, or no longer; making it needs an answer too.
             if not await self._made():
                 raise
-            answer = read_answer(await self._connection.ask([message]))
+            answer = jetstream.read_answer(await self._connection.ask([message]))
         if answer.error is None:
             return answer.seq
-        if answer.error.err_code == WRONG_LAST_SEQUENCE:
+        if answer.error.err_code == jetstream.WRONG_LAST_SEQUENCE:
             return None
-        raise unavailable(f"writing {name}", answer.error)
+        raise jetstream.unavailable(f"writing {name}", answer.error)
 
     async def _made(self) -> bool:
         """Make the bucket unless there is one; return whether it was made."""
@@ -469,16 +460,16 @@ class NatsLeaseStore:
             "discard": "new",
             "first_seq": time.time_ns() // 1000,
             "max_msgs_per_subject": 1,
-            "max_age": _FORGET_S * NANOSECONDS,
-            "duplicate_window": NANOSECONDS,
+            "max_age": _FORGET_S * jetstream.NANOSECONDS,
+            "duplicate_window": jetstream.NANOSECONDS,
             "allow_rollup_hdrs": True,
             "allow_direct": True,
             "deny_delete": True,
             "num_replicas": self._replicas,
         }
-        if await self._api.ask(f"STREAM.INFO.{_BUCKET}", absent=(STREAM_NOT_FOUND,)) is not None:
+        if await self._api.ask(f"STREAM.INFO.{_BUCKET}", absent=(jetstream.STREAM_NOT_FOUND,)) is not None:
             return False
-        await self._api.ask(f"STREAM.CREATE.{_BUCKET}", config, absent=(NAME_IN_USE,))
+        await self._api.ask(f"STREAM.CREATE.{_BUCKET}", config, absent=(jetstream.NAME_IN_USE,))
         return True
 
 

@@ -31,26 +31,8 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.resting_line import uids_of
+from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
-from kaicore.rules.events.payloads import (
-    ClassPending,
-    ConfigRecorded,
-    CycleCompleted,
-    DevicesCharged,
-    EvictionDecided,
-    GpuOpened,
-    GroupPending,
-    NodeCharged,
-    Payload,
-    PodNominated,
-    PodPlaced,
-    PodsLeftWaiting,
-    PolicyLeftOut,
-    ProvisioningRequested,
-    ProvisioningWithdrawn,
-    QueueReclaimed,
-    QueuesReported,
-)
 from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
 from kaicore.rules.state.indexes.resting_groups import as_left
@@ -61,7 +43,10 @@ from kaicore.rules.state.views import CycleView, QueuesView
 _PODS_PER_EVENT = 1000
 
 #: Decisions that charge pods to nodes, and those about groups.
-_CHARGING, _OF_GROUPS = (PodPlaced, PodNominated), (ProvisioningRequested, ProvisioningWithdrawn)
+_CHARGING, _OF_GROUPS = (
+    (payloads.PodPlaced, payloads.PodNominated),
+    (payloads.ProvisioningRequested, payloads.ProvisioningWithdrawn),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +66,7 @@ class Proposal:
     units: tuple[Unit, ...]
     expect: Mapping[str, int]
     left_out: LeftOut = NOTHING_LEFT_OUT
-    policies_left_out: tuple[PolicyLeftOut, ...] = ()
+    policies_left_out: tuple[payloads.PolicyLeftOut, ...] = ()
 
 
 def cycle_stream(shard: str) -> str:
@@ -97,7 +82,7 @@ def decide(
     now: int,
     actor: str,
     policies: PolicyBook = NO_POLICIES,
-    policies_left_out: Sequence[PolicyLeftOut] = (),
+    policies_left_out: Sequence[payloads.PolicyLeftOut] = (),
 ) -> Proposal:
     """Run a cycle on a state, in four steps: decisions, summary, units, condition.
 
@@ -121,7 +106,7 @@ def decide(
     )
     result = run.result
     # 2. The summary, with the reasons that are news.
-    summary = CycleCompleted(
+    summary = payloads.CycleCompleted(
         cycle=cycle,
         shard=shard,
         input_position=state.position,
@@ -149,7 +134,7 @@ def decide(
 class _Record:
     """Makes the units of one cycle's append."""
 
-    def __init__(self, state: CycleView, summary: CycleCompleted, actor: str, share: Share) -> None:
+    def __init__(self, state: CycleView, summary: payloads.CycleCompleted, actor: str, share: Share) -> None:
         self._state = state
         self._share = share
         self._summary = summary
@@ -163,12 +148,12 @@ class _Record:
         self._charged_by: dict[str, int] = {}
         self._units = 1
 
-    def cycle(self, config: EngineConfig, placements: Sequence[PodPlaced], given: CycleInput) -> Unit:
+    def cycle(self, config: EngineConfig, placements: Sequence[payloads.PodPlaced], given: CycleInput) -> Unit:
         """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
         state, summary, shard = self._state, self._summary, self._summary.shard
         events = [self._about_shard(self._id, cycle_stream(shard), summary)]
         if summary.config_digest not in state.configs:
-            recorded = ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
+            recorded = payloads.ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
             events.append(self._about_shard(self._next_id(), f"config/{shard}", recorded))
         report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
         if report is not None:
@@ -190,7 +175,9 @@ class _Record:
         # 2. What else they change: nodes, devices, and, where other replicas may do the same, queues.
         charged = _charged(batch)
         events += [
-            self._event(f"node/{node}", node, NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids)))
+            self._event(
+                f"node/{node}", node, payloads.NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
+            )
             for node, uids in sorted(charged.items())
         ]
         events += self._devices(batch)
@@ -211,11 +198,11 @@ class _Record:
         """Return what records which devices a batch gives that the nodes' streams do not guard."""
         registry, by_stream = self._state.constraints.devices, dict[tuple[str, str], list[str]]()
         for decision in batch.decisions:
-            if isinstance(decision, PodPlaced) and decision.devices:
+            if isinstance(decision, payloads.PodPlaced) and decision.devices:
                 for charged in sorted(set(registry.charged(decision))):
                     by_stream.setdefault(charged, []).append(decision.uid)
         return [
-            self._event(stream, of, DevicesCharged(of=of, cycle=self._summary.cycle, pods=tuple(uids)))
+            self._event(stream, of, payloads.DevicesCharged(of=of, cycle=self._summary.cycle, pods=tuple(uids)))
             for (stream, of), uids in sorted(by_stream.items())
         ]
 
@@ -223,7 +210,7 @@ class _Record:
         """Yield the streams of all running pods of the groups that a batch takes pods from."""
         workloads = self._state.workload_index.workloads
         for decision in batch.decisions:
-            if isinstance(decision, EvictionDecided):
+            if isinstance(decision, payloads.EvictionDecided):
                 workload = workloads.get(self._state.pods[decision.uid].group)
                 yield from (f"pod/{uid}" for uid in (workload.active if workload is not None else ()))
 
@@ -231,14 +218,16 @@ class _Record:
         """Return what records that a batch takes back work of queues, by the roots of these."""
         tree, by_root = self._state.queue_registry.tree, dict[str, list[str]]()
         for decision in batch.decisions:
-            if isinstance(decision, EvictionDecided) and decision.reason == EvictionReason.RECLAIMED:
+            if isinstance(decision, payloads.EvictionDecided) and decision.reason == EvictionReason.RECLAIMED:
                 queue, namespace = self._state.queue_of(self._state.pods[decision.uid])
                 number = tree.find(queue, namespace=namespace)
                 root = queue if number is None else tree.queues[tree.paths[number][-1]].name
                 by_root.setdefault(root, []).append(decision.uid)
         return [
             self._event(
-                f"reclaimed/{root}", root, QueueReclaimed(queue=root, cycle=self._summary.cycle, pods=tuple(uids))
+                f"reclaimed/{root}",
+                root,
+                payloads.QueueReclaimed(queue=root, cycle=self._summary.cycle, pods=tuple(uids)),
             )
             for root, uids in sorted(by_root.items())
         ]
@@ -247,14 +236,14 @@ class _Record:
         subject = f"{decision.namespace}/{decision.name}"
         if isinstance(decision, _OF_GROUPS):
             return self._event(f"provisioning/{subject}", subject, decision)
-        if isinstance(decision, GpuOpened):
+        if isinstance(decision, payloads.GpuOpened):
             return self._event(f"node/{decision.node}", decision.node, decision)
         return self._event(f"pod/{decision.uid}", subject, decision)
 
     def _next_id(self) -> UUID:
         return numbered_id(self._id, next(self._numbers))
 
-    def _about_shard(self, event_id: UUID, stream: str, payload: Payload) -> NewEvent:
+    def _about_shard(self, event_id: UUID, stream: str, payload: payloads.Payload) -> NewEvent:
         return NewEvent(
             id=event_id,
             stream=stream,
@@ -265,7 +254,7 @@ class _Record:
             correlation=self._summary.cycle,
         )
 
-    def _event(self, stream: str, subject: str, payload: Payload) -> NewEvent:
+    def _event(self, stream: str, subject: str, payload: payloads.Payload) -> NewEvent:
         return NewEvent(
             id=self._next_id(),
             stream=stream,
@@ -290,7 +279,7 @@ def _charged(batch: DecisionBatch) -> dict[str, list[str]]:
 def _requesting(batch: DecisionBatch) -> Iterator[str]:
     """Yield the streams of the pods for which a batch requests nodes."""
     for decision in batch.decisions:
-        if isinstance(decision, ProvisioningRequested):
+        if isinstance(decision, payloads.ProvisioningRequested):
             yield from (f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
 
 
@@ -300,7 +289,7 @@ def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bo
     return bool(registry.queues and every_us) and now >= registry.reported_at + every_us
 
 
-def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: int) -> QueuesReported | None:
+def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: int) -> payloads.QueuesReported | None:
     """Return what a cycle reports; None when it is too soon, or nothing has changed.
 
     Args:
@@ -313,7 +302,7 @@ def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: in
     changed = [
         item for name, item in sorted(figures(accounts).items()) if item.uid and registry.reported.get(name) != item
     ]
-    return QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None
+    return payloads.QueuesReported(shard=shard, now=now, queues=tuple(changed)) if changed else None
 
 
 def waiting_reports(
@@ -324,7 +313,7 @@ def waiting_reports(
     given: CycleInput,
     share: Share,
     placed: Collection[str],
-) -> list[PodsLeftWaiting]:
+) -> list[payloads.PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
     Args:
@@ -343,19 +332,23 @@ def waiting_reports(
                 left_waiting.append(waiting)
     left_waiting.sort(key=lambda pod: pod.uid)
     return [
-        PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
+        payloads.PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
         for first in range(0, len(left_waiting), _PODS_PER_EVENT)
     ]
 
 
-def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:
+def class_news(
+    recorded: RecordedReasons, shard: str, pending: Sequence[payloads.ClassPending]
+) -> tuple[payloads.ClassPending, ...]:
     """Leave out the classes with the same reasons as those recorded last."""
     return tuple(item for item in pending if recorded.by_class.get(item.pod_class, {}).get(shard) != item)
 
 
-def group_news(recorded: RecordedReasons, shard: str, groups: Sequence[GroupPending]) -> tuple[GroupPending, ...]:
+def group_news(
+    recorded: RecordedReasons, shard: str, groups: Sequence[payloads.GroupPending]
+) -> tuple[payloads.GroupPending, ...]:
     """Leave out the groups with reasons that are recorded already, and take back reasons that no longer hold."""
     news = [item for item in groups if recorded.by_group.get(item.group, {}).get(shard) != item]
     still = {item.group for item in groups}
     gone = (key for key, by_shard in recorded.by_group.items() if shard in by_shard and key not in still)
-    return (*news, *(GroupPending(group=key, pods=0) for key in sorted(gone)))
+    return (*news, *(payloads.GroupPending(group=key, pods=0) for key in sorted(gone)))

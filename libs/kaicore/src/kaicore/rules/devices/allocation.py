@@ -14,18 +14,7 @@ from typing import NamedTuple
 
 from kaicore.rules.devices.pools import DeviceId, Holdings, Pool, PooledDevice, PoolId, consumed_capacity, has_left
 from kaicore.rules.devices.selectors import SelectorFailed
-from kaicore.rules.model.device import (
-    ALL,
-    AllocatedDevice,
-    Allocation,
-    Device,
-    DeviceAttribute,
-    DeviceConstraint,
-    DeviceRequest,
-    NodeSelection,
-    Thousandths,
-    untolerated,
-)
+from kaicore.rules.model import device as models
 from kaicore.rules.model.selector import Requirement
 
 #: The kind of an attribute and its values.
@@ -35,7 +24,7 @@ _Values = tuple[str, frozenset[int | bool | str]]
 class ConstraintCheck:
     """One constraint of a claim, over the devices that the claim is given one by one."""
 
-    def __init__(self, constraint: DeviceConstraint) -> None:
+    def __init__(self, constraint: models.DeviceConstraint) -> None:
         self._requests = frozenset(constraint.requests)
         self._match = constraint.match
         self._distinct = constraint.distinct
@@ -46,7 +35,7 @@ class ConstraintCheck:
         """Tell whether it is about a request. `request`: its name, `request/alternative` where it is one of several."""
         return not self._requests or request in self._requests or parent in self._requests
 
-    def add(self, device: Device) -> bool:
+    def add(self, device: models.Device) -> bool:
         """Take in a device that it is about; return False, and take it not in, where the constraint is not met."""
         values = _values(device.attributes.get(self._match or self._distinct))
         if values is None:
@@ -66,7 +55,7 @@ class ConstraintCheck:
         self._taken.pop()
 
 
-def _values(attribute: DeviceAttribute | None) -> _Values | None:
+def _values(attribute: models.DeviceAttribute | None) -> _Values | None:
     return None if attribute is None or not attribute.values else (attribute.kind, frozenset(attribute.values))
 
 
@@ -92,8 +81,8 @@ class Impossible(Exception):
 class ClaimToServe(NamedTuple):
     """A claim's requests, the selectors of each request's class before its own."""
 
-    requests: tuple[DeviceRequest, ...]
-    constraints: tuple[DeviceConstraint, ...] = ()
+    requests: tuple[models.DeviceRequest, ...]
+    constraints: tuple[models.DeviceConstraint, ...] = ()
 
 
 def allocate(
@@ -104,7 +93,7 @@ def allocate(
     node: str,
     zones: frozenset[int] = frozenset(),
     only_close: bool = False,
-) -> tuple[Allocation, ...] | str:
+) -> tuple[models.Allocation, ...] | str:
     """Return what claims get of a node's pools, or why they get nothing.
 
     Args:
@@ -118,7 +107,7 @@ def allocate(
         return str(error)
     if not done:
         return next((pool.problem for pool in pools if pool.problem), "") or _tainted(claims, pools) or _NONE_FREE
-    return tuple(Allocation(tuple(one.result for one in got), _terms(got, node)) for got in search.given)
+    return tuple(models.Allocation(tuple(one.result for one in got), _terms(got, node)) for got in search.given)
 
 
 def _tainted(claims: Sequence[ClaimToServe], pools: Sequence[Pool]) -> str:
@@ -127,7 +116,7 @@ def _tainted(claims: Sequence[ClaimToServe], pools: Sequence[Pool]) -> str:
     names: dict[str, None] = {}
     for device in (device for pool in pools for device in pool.devices if device.device.taints):
         for request in requests:
-            taint = untolerated(device.device.taints, request.tolerations)
+            taint = models.untolerated(device.device.taints, request.tolerations)
             try:
                 would = taint is not None and device.meets(request.selectors)
             except SelectorFailed:
@@ -160,7 +149,7 @@ class _Wish(NamedTuple):
 
     claim: int
     number: int
-    request: DeviceRequest
+    request: models.DeviceRequest
     name: str
     parent: str
 
@@ -168,7 +157,7 @@ class _Wish(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Given:
     device: PooledDevice
-    result: AllocatedDevice
+    result: models.AllocatedDevice
 
 
 class _Search:
@@ -191,7 +180,7 @@ class _Search:
         #: How often each device is given for itself, by claim.
         self._taken: dict[DeviceId, list[int]] = {}
         #: What each gift takes of a device that may be shared.
-        self._shares: dict[DeviceId, list[Thousandths]] = {}
+        self._shares: dict[DeviceId, list[models.Thousandths]] = {}
         self._counters: dict[tuple[PoolId, str, str], int] = {}
         self._pool_of = {id(device): pool for pool in pools for device in pool.devices}
         self._checks = [[ConstraintCheck(one) for one in claim.constraints] for claim in claims]
@@ -202,7 +191,7 @@ class _Search:
             for number, claim in enumerate(claims)
             for index, request in enumerate(claim.requests)
             for alternative, one in enumerate(request.alternatives or (request,))
-            if one.mode == ALL
+            if one.mode == models.ALL
         }
         if zones:
             self._candidates.sort(key=lambda device: is_close(device, zones) is not True)
@@ -224,7 +213,7 @@ class _Search:
                 return True
         return False
 
-    def _every(self, request: DeviceRequest) -> Iterator[PooledDevice]:
+    def _every(self, request: models.DeviceRequest) -> Iterator[PooledDevice]:
         """Yield all devices that match a request for all, in use or not."""
         for pool in self._pools:
             if pool.problem:
@@ -274,7 +263,7 @@ class _Search:
     def _take(self, wish: _Wish, device: PooledDevice) -> bool:
         """Give a device to a claim if that is possible; return whether it was."""
         one, request = device.device, wish.request
-        if self._in_use(device.id, wish) or untolerated(one.taints, request.tolerations) is not None:
+        if self._in_use(device.id, wish) or models.untolerated(one.taints, request.tolerations) is not None:
             return False
         if self._only_close and not is_close(device, self._zones):
             return False
@@ -283,13 +272,13 @@ class _Search:
             return False
         shares, others = self._shares.get(device.id, []), self._held.consumed(device.id) if one.shared else None
         fits = not one.shared or has_left(one, consumed, others or {}, *shares)
-        if not fits and request.mode != ALL:
+        if not fits and request.mode != models.ALL:
             return False
         counts = not shares and others is None
         if counts and not self._counters_left(device):
             return False
         if not self._constrain(wish, device):
-            if request.mode == ALL:
+            if request.mode == models.ALL:
                 raise Impossible(f"request {wish.name} is for all devices, and they do not meet the constraints")
             return False
         if not fits:
@@ -301,7 +290,7 @@ class _Search:
             self._shares.setdefault(device.id, []).append(consumed)
         else:
             self._taken.setdefault(device.id, []).append(wish.claim)
-        result = AllocatedDevice(
+        result = models.AllocatedDevice(
             request=wish.name,
             driver=device.id[0],
             pool=device.id[1],
@@ -376,7 +365,7 @@ def _terms(given: Sequence[_Given], node: str) -> tuple[tuple[Requirement, ...],
     requirements: dict[Requirement, None] = {}
     for one in given:
         device = one.device.device
-        selection: NodeSelection | None = device.nodes or one.device.slice.nodes
+        selection: models.NodeSelection | None = device.nodes or one.device.slice.nodes
         if device.binds_to_node or (selection is not None and selection.node):
             return ((Requirement("metadata.name", "In", (node,), field=True),),)
         if selection is not None and selection.terms:

@@ -15,15 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from kaicore.rules.devices.selectors import device_data, matches
-from kaicore.rules.model.device import (
-    AllocatedDevice,
-    CapacityPolicy,
-    Device,
-    DeviceCapacity,
-    NodeSelection,
-    ResourceSlice,
-    Thousandths,
-)
+from kaicore.rules.model import device as models
 from kaicore.rules.model.selector import Requirement, meets
 
 #: Driver and name.
@@ -40,7 +32,7 @@ class PooledDevice:
 
     __slots__ = ("_answers", "_data", "device", "id", "slice")
 
-    def __init__(self, device: Device, of_slice: ResourceSlice) -> None:
+    def __init__(self, device: models.Device, of_slice: models.ResourceSlice) -> None:
         self.device = device
         self.slice = of_slice
         self.id: DeviceId = of_slice.driver, of_slice.pool, device.name
@@ -69,11 +61,11 @@ class PooledDevice:
 class PoolSlice:
     """A slice with its devices."""
 
-    slice: ResourceSlice
+    slice: models.ResourceSlice
     devices: tuple[PooledDevice, ...]
 
 
-def pool_slice(of: ResourceSlice) -> PoolSlice:
+def pool_slice(of: models.ResourceSlice) -> PoolSlice:
     """Return a slice with its devices as they are looked at."""
     return PoolSlice(of, tuple(PooledDevice(device, of) for device in of.devices))
 
@@ -94,11 +86,11 @@ class Pool:
     problem: str = ""
     devices: tuple[PooledDevice, ...] = ()
     others: tuple[PooledDevice, ...] = ()
-    counters: Mapping[str, Thousandths] = field(default_factory=dict)
+    counters: Mapping[str, models.Thousandths] = field(default_factory=dict)
     late: bool = False
 
 
-def usable_from(selection: NodeSelection, node: str, labels: Mapping[str, str]) -> bool:
+def usable_from(selection: models.NodeSelection, node: str, labels: Mapping[str, str]) -> bool:
     """Tell whether a selection of nodes has a node."""
     if selection.node:
         return selection.node == node
@@ -134,7 +126,7 @@ def pools_of_node(
     return tuple(sorted(pools, key=attrgetter("late")))
 
 
-def _is_for(one: ResourceSlice, node: str, labels: Mapping[str, str]) -> bool:
+def _is_for(one: models.ResourceSlice, node: str, labels: Mapping[str, str]) -> bool:
     if one.nodes is not None:
         return usable_from(one.nodes, node, labels)
     return any(device.nodes is not None and usable_from(device.nodes, node, labels) for device in one.devices)
@@ -148,7 +140,7 @@ def _pool(pool_id: PoolId, mine: list[PoolSlice], whole: list[PoolSlice], node: 
     if any(one.slice.partial for one in mine):
         return Pool(pool_id, f"pool {name} has devices that this version cannot read")
     mine = sorted(mine, key=lambda one: one.slice.name)
-    counters: dict[str, Thousandths] = {}
+    counters: dict[str, models.Thousandths] = {}
     for one in whole:
         for counter_set, amounts in one.slice.counters.items():
             if counter_set in counters:
@@ -190,7 +182,7 @@ def _meets(requirement: Requirement, node: str, labels: Mapping[str, str]) -> bo
     return have > bound if requirement.operator == "Gt" else have < bound
 
 
-def consumed_capacity(device: Device, asked: Mapping[str, int]) -> Thousandths | None:
+def consumed_capacity(device: models.Device, asked: Mapping[str, int]) -> models.Thousandths | None:
     """Return what a request takes of each capacity of a device; None where it cannot have what it asks for.
 
     Args:
@@ -198,7 +190,7 @@ def consumed_capacity(device: Device, asked: Mapping[str, int]) -> Thousandths |
     """
     if not asked.keys() <= device.capacity.keys():
         return None
-    consumed: Thousandths = {}
+    consumed: models.Thousandths = {}
     for name, capacity in device.capacity.items():
         amount = _granted(capacity, asked.get(name))
         if amount > capacity.value or not _permitted(capacity.policy, amount):
@@ -207,7 +199,7 @@ def consumed_capacity(device: Device, asked: Mapping[str, int]) -> Thousandths |
     return consumed
 
 
-def has_left(device: Device, consumed: Mapping[str, int], *held: Mapping[str, int]) -> bool:
+def has_left(device: models.Device, consumed: Mapping[str, int], *held: Mapping[str, int]) -> bool:
     """Tell whether a device has as much left as a request takes (`consumed`: by the request, of each capacity)."""
     return all(
         amount + sum(each.get(name, 0) for each in held) <= device.capacity[name].value
@@ -215,7 +207,7 @@ def has_left(device: Device, consumed: Mapping[str, int], *held: Mapping[str, in
     )
 
 
-def _granted(capacity: DeviceCapacity, asked: int | None) -> int:
+def _granted(capacity: models.DeviceCapacity, asked: int | None) -> int:
     policy = capacity.policy
     if asked is None:
         return capacity.value if policy is None or policy.default is None else policy.default
@@ -230,7 +222,7 @@ def _granted(capacity: DeviceCapacity, asked: int | None) -> int:
     return next((value for value in policy.values if value >= asked), asked)
 
 
-def _permitted(policy: CapacityPolicy | None, amount: int) -> bool:
+def _permitted(policy: models.CapacityPolicy | None, amount: int) -> bool:
     if policy is None or amount == policy.default:
         return True
     if policy.most is not None and amount > policy.most:
@@ -251,7 +243,7 @@ class Holdings:
         self._shares: dict[DeviceId, int] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
 
-    def change(self, devices: Iterable[AllocatedDevice], *, sign: int = 1) -> None:
+    def change(self, devices: Iterable[models.AllocatedDevice], *, sign: int = 1) -> None:
         """A claim has devices, or has them no more (`sign=-1`). Access for administrators takes nothing."""
         for device in devices:
             if device.admin:

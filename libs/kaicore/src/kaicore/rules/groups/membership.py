@@ -10,13 +10,7 @@ Volcano, LeaderWorkerSet and JobSet by their labels, owners, Kueue's pod groups.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kaicore.rules.events.reasons.group import (
-    GroupNotFound,
-    OwnerNotFound,
-    PodGroupNotInWorkload,
-    SubGroupNotFound,
-    SubGroupNotNamed,
-)
+from kaicore.rules.events.reasons import group as group_reasons
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.composite import place_in_tree
 from kaicore.rules.groups.dialects.dialect import SetName
@@ -79,7 +73,7 @@ def membership(pod: Pod, find: FindSource) -> Membership:
     named = named_membership(pod, find)
     if named is None:
         return _owned(pod, find)
-    missing = isinstance(named.problem, GroupNotFound)
+    missing = isinstance(named.problem, group_reasons.GroupNotFound)
     of_podgroup = named.source.startswith(f"{VOLCANO_POD_GROUP}/")
     if (missing or of_podgroup) and pod.owner is not None and owner_kind(pod.owner) == VOLCANO_JOB:
         # Volcano's controller makes the PodGroup that a job's pods name; without it the job itself says as much. Of a
@@ -123,11 +117,11 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     group = f"{key}:{instance}" if instance else key
     source = find(key)
     if source is None:
-        not_found = GroupNotFound(group=display_key(key))
+        not_found = group_reasons.GroupNotFound(group=display_key(key))
         return Membership(group, source=key, problem=not_found, looked_at=(key,))
     named_template = source.template(template)
     if named_template is None:
-        no_template = PodGroupNotInWorkload(group=display_key(key), pod_group=template)
+        no_template = group_reasons.PodGroupNotInWorkload(group=display_key(key), pod_group=template)
         return Membership(group, source=key, problem=no_template, looked_at=(key,))
     if source.parent:
         top, looked_at, misplaced = place_in_tree(source, find)
@@ -172,7 +166,7 @@ def _of_owner(pod: Pod, find: FindSource, key: str, *, looked_at: tuple[str, ...
     looked_at = looked_at or (key,)
     source = find(key)
     if source is None:
-        unknown = OwnerNotFound(group=display_key(key))
+        unknown = group_reasons.OwnerNotFound(group=display_key(key))
         return Membership(key, source=key, problem=unknown, looked_at=looked_at)
     workload = WORKLOADS[_kind(key)]
     template = pod.labels.get(workload.template_label, "")
@@ -207,8 +201,8 @@ def _pod_set(pod: Pod, key: str, template: GroupTemplate) -> tuple[str, Reason |
         return named.others, None
     there = ", ".join(sorted(names))
     if not named.name:
-        return "", SubGroupNotNamed(group=display_key(key), sub_groups=there)
-    return "", SubGroupNotFound(group=display_key(key), sub_groups=f"{named.name}; it has {there}")
+        return "", group_reasons.SubGroupNotNamed(group=display_key(key), sub_groups=there)
+    return "", group_reasons.SubGroupNotFound(group=display_key(key), sub_groups=f"{named.name}; it has {there}")
 
 
 def _named_set(pod: Pod, template: GroupTemplate, key: str) -> SetName:

@@ -11,17 +11,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kaicore.rules.groups import labels
+from kaicore.rules.groups import koordinator, labels
 from kaicore.rules.groups.composite import Below, parts, place_in_tree, tree_sets
 from kaicore.rules.groups.dialects.table import GATES
 from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
-from kaicore.rules.groups.koordinator import (
-    gang_group,
-    gang_min_available,
-    gather_strategy,
-    match_policy,
-    topology_index,
-)
 from kaicore.rules.groups.kueue import kueue_topology, pod_group_rank, pod_group_size, starts_whole
 from kaicore.rules.groups.membership import POD, Membership, membership, owner_kind
 from kaicore.rules.groups.pod_templates import annotated_tiers
@@ -110,10 +103,10 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         return _pod_group_of_kueue(member, oldest)
     gang = kind != POD
     annotations = oldest.annotations
-    count = int(gang_min_available(oldest)) if gang else 0
-    gathering = gather_strategy(annotations, pods=count) if gang else None
+    count = int(koordinator.gang_min_available(oldest)) if gang else 0
+    gathering = koordinator.gather_strategy(annotations, pods=count) if gang else None
     topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
-    root = PodSet(min_pods=count, topology=topology, rank=topology_index(gathering))
+    root = PodSet(min_pods=count, topology=topology, rank=koordinator.topology_index(gathering))
     return Group(
         key=member.group,
         namespace=oldest.namespace,
@@ -125,8 +118,8 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
         created_at=oldest.created_at,
-        together=_together(gang_group(annotations), member.group) if gang else (),
-        match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
+        together=_together(koordinator.gang_group(annotations), member.group) if gang else (),
+        match_policy=koordinator.match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0
         if gang or labels.preemption_delay_problem(oldest)
         else labels.preemption_delay_us(oldest),

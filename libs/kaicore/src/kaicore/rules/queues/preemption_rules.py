@@ -11,13 +11,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kaicore.rules.model.queue import (
-    CLUSTER_QUEUE_PREFIX,
-    PREEMPTION_CONFIG_PREFIX,
-    NumberRule,
-    PreemptionRule,
-    VictimSelector,
-)
+from kaicore.rules.model import queue as models
 from kaicore.rules.model.selector import meets
 from kaicore.rules.queues.tree import QueueTree
 
@@ -76,18 +70,18 @@ def ruling(preemptor: RuledWork, victim: RuledWork, tree: QueueTree, triggers: S
             if rule.trigger == trigger and (selectors := _selecting(rule, preemptor, victim, tree))
         ]
         if names:
-            config = tree.queues[preemptor.queue].rules_in.removeprefix(PREEMPTION_CONFIG_PREFIX)
+            config = tree.queues[preemptor.queue].rules_in.removeprefix(models.PREEMPTION_CONFIG_PREFIX)
             return f"{config} rule {'; '.join(names)}"
     return ""
 
 
-def _selecting(rule: PreemptionRule, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> list[int]:
+def _selecting(rule: models.PreemptionRule, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> list[int]:
     if rule.unsupported or not meets(preemptor.labels, rule.labels):
         return []
     return [place for place, one in enumerate(rule.selectors) if _selects(one, preemptor, victim, tree)]
 
 
-def _selects(selector: VictimSelector, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:
+def _selects(selector: models.VictimSelector, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:
     if not _in_scope(selector.scope, preemptor, victim, tree):
         return False
     if selector.comparison and not COMPARISONS[selector.comparison](victim.priority, preemptor.priority):
@@ -101,14 +95,14 @@ def _in_scope(scope: str, preemptor: RuledWork, victim: RuledWork, tree: QueueTr
     mine, theirs = preemptor.queue, victim.queue
     if scope == LOCAL_QUEUE:
         return mine == theirs and preemptor.named == victim.named
-    if mine == theirs or not tree.queues[theirs].name.startswith(CLUSTER_QUEUE_PREFIX):
+    if mine == theirs or not tree.queues[theirs].name.startswith(models.CLUSTER_QUEUE_PREFIX):
         return mine == theirs
     if scope == COHORT:
         return tree.parents[mine] == tree.parents[theirs] >= 0
     return scope == ANY or (scope == COHORT_TREE and tree.paths[mine][-1] == tree.paths[theirs][-1])
 
 
-def _number_holds(rule: NumberRule, preemptor: RuledWork, victim: RuledWork) -> bool:
+def _number_holds(rule: models.NumberRule, preemptor: RuledWork, victim: RuledWork) -> bool:
     number, own = (_number(work.labels.get(rule.label, ""), rule.missing) for work in (victim, preemptor))
     if number is None or (rule.comparison and own is None):
         return False

@@ -20,15 +20,7 @@ from functools import lru_cache
 
 import msgspec
 
-from kaicore.rules.events.reasons.queue import (
-    NamespaceNotSelected,
-    QueueDoesNotExist,
-    QueueInvalid,
-    QueueNotLeaf,
-    QueueStopped,
-    QueueUnsupported,
-    ResourceNotCovered,
-)
+from kaicore.rules.events.reasons import queue as queue_reasons
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.gpu_share import GPU as WHOLE_GPU
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE
@@ -235,24 +227,24 @@ class QueueTree:
         if named is None:
             for wanted in (name,) if name else DEFAULT_NAMES:
                 if wanted in self.problems:
-                    return QueueInvalid(queue=wanted, problem=self.problems[wanted])
-            return QueueDoesNotExist(queue=name)
+                    return queue_reasons.QueueInvalid(queue=wanted, problem=self.problems[wanted])
+            return queue_reasons.QueueDoesNotExist(queue=name)
         number = self._number.get(named.alias_of or named.name)
         if number is None:
             problem = self.problems.get(named.alias_of, f"queue {named.alias_of} does not exist")
-            return QueueInvalid(queue=named.name, problem=problem)
+            return queue_reasons.QueueInvalid(queue=named.name, problem=problem)
         if self.children[number]:
-            return QueueNotLeaf(queue=named.name)
+            return queue_reasons.QueueNotLeaf(queue=named.name)
         if admitted and self.queues[number].controlled:
             return number
         for queue in (named, *(self.queues[above] for above in self.paths[number])):
             if queue.stopped:
-                return QueueStopped(queue=queue.name)
+                return queue_reasons.QueueStopped(queue=queue.name)
             if queue.namespaces and namespace not in queue.namespaces:
-                return NamespaceNotSelected(queue=queue.name, namespace=namespace)
+                return queue_reasons.NamespaceNotSelected(queue=queue.name, namespace=namespace)
             if queue.unsupported:
                 detail = ", ".join(queue.unsupported)
-                return QueueUnsupported(queue=queue.name, features=detail)
+                return queue_reasons.QueueUnsupported(queue=queue.name, features=detail)
         return number
 
     def uncovered(self, number: int, demand: Demand) -> Reason | None:
@@ -263,7 +255,7 @@ class QueueTree:
                 continue
             missing = sorted(demand.resources - set(queue.shares))
             if missing:
-                return ResourceNotCovered(queue=queue.name, resource=missing[0])
+                return queue_reasons.ResourceNotCovered(queue=queue.name, resource=missing[0])
         return None
 
     def rules_of(self, number: int) -> tuple[PreemptionRule, ...]:

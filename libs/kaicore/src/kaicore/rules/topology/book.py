@@ -5,14 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from kaicore.rules.events import payloads
-from kaicore.rules.model.node import (
-    HOSTNAME,
-    HYPER_NODE,
-    LABEL,
-    HyperNode,
-    TopologyDefinition,
-    TopologyLevel,
-)
+from kaicore.rules.model import node as models
 from kaicore.rules.topology.paths import HyperNodePaths, LabelPaths, Paths
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 from kaicore.spelling import closest
@@ -59,8 +52,8 @@ class TopologyBook:
     """
 
     def __init__(self) -> None:
-        self.definitions: dict[TopologyKey, TopologyDefinition] = {}
-        self.hyper_nodes: dict[str, HyperNode] = {}
+        self.definitions: dict[TopologyKey, models.TopologyDefinition] = {}
+        self.hyper_nodes: dict[str, models.HyperNode] = {}
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._paths: dict[TopologyKey, Paths] = {}
         self._trees: dict[TopologyKey, TopologyTree] = {}
@@ -70,13 +63,13 @@ class TopologyBook:
         #: Trees over rows, each with the tree that it was made from, that tree's number of changes, and the rows.
         self._columns: dict[TopologyKey, tuple[TopologyTree, int, int, TopologyColumns]] = {}
 
-    def definition_seen(self, definition: TopologyDefinition) -> None:
+    def definition_seen(self, definition: models.TopologyDefinition) -> None:
         """Take in a definition by labels, new or changed."""
         key = TopologyKey(definition.kind, definition.name)
         self.definitions[key] = definition
         self._changed(key)
 
-    def hyper_node_seen(self, hyper_node: HyperNode) -> None:
+    def hyper_node_seen(self, hyper_node: models.HyperNode) -> None:
         """Take in a HyperNode, new or changed."""
         self.hyper_nodes[hyper_node.name] = hyper_node
         self._changed(_HYPER_NODES)
@@ -175,9 +168,11 @@ class TopologyBook:
     def _paths_of(self, key: TopologyKey) -> Paths:
         if key == _HYPER_NODES:
             return HyperNodePaths(self.hyper_nodes.values())
-        if key.kind == LABEL:
-            levels = tuple(TopologyLevel(name, (name,)) for name in key.name.split(",") if name != HOSTNAME)
-            return LabelPaths(TopologyDefinition(LABEL, key.name, "", "", levels))
+        if key.kind == models.LABEL:
+            levels = tuple(
+                models.TopologyLevel(name, (name,)) for name in key.name.split(",") if name != models.HOSTNAME
+            )
+            return LabelPaths(models.TopologyDefinition(models.LABEL, key.name, "", "", levels))
         return LabelPaths(self.definitions[key])
 
     def _changed(self, key: TopologyKey) -> None:
@@ -196,4 +191,4 @@ class TopologyBook:
                 self.revision += 1
 
 
-_HYPER_NODES = TopologyKey(HYPER_NODE, "")
+_HYPER_NODES = TopologyKey(models.HYPER_NODE, "")

@@ -15,13 +15,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from kaicore.errors import KaiError
-from kaicore.runtime.access.access_file import (
-    AccessFile,
-    AccessRules,
-    NoScope,
-    TokenRefused,
-    wall_clock,
-)
+from kaicore.runtime.access import access_file
 from kaicore.runtime.access.scopes import KEY_PREFIX, Caller, key_hash
 from kaicore.runtime.access.sessions import COOKIE, NOBODY, CallerIdentity, Sessions
 from kaicore.runtime.rate_limit import RateLimits
@@ -63,7 +57,7 @@ class HttpAccess:
         self,
         *,
         anonymous: Anonymous,
-        file: AccessFile | None = None,
+        file: access_file.AccessFile | None = None,
         sessions: Sessions | None = None,
         per_s: float = 50,
         burst: int = 500,
@@ -84,7 +78,7 @@ class HttpAccess:
         self._refusals = RateLimits(per_s=_REFUSALS_PER_S, burst=_REFUSALS, keys=_ADDRESSES)
 
     @property
-    def rules(self) -> AccessRules | None:
+    def rules(self) -> access_file.AccessRules | None:
         """The access file's present contents."""
         return None if self._file is None else self._file.rules
 
@@ -154,7 +148,7 @@ class HttpAccess:
     async def _proved(self, token: str, *, login: bool) -> CallerIdentity:
         rules = self.rules
         if token.startswith(KEY_PREFIX):
-            caller = None if rules is None else rules.of_key(token, now=wall_clock())
+            caller = None if rules is None else rules.of_key(token, now=access_file.wall_clock())
             if caller is None:
                 raise RequestRefused(401, "this key is not known, or has expired")
             return CallerIdentity(caller, key_hash(token))
@@ -163,8 +157,8 @@ class HttpAccess:
         if rules is not None and rules.issuers:
             try:
                 holder = self._tokens().holder(token, rules.issuers.values())
-            except TokenRefused as error:
-                raise RequestRefused(403 if isinstance(error, NoScope) else 401, str(error)) from error
+            except access_file.TokenRefused as error:
+                raise RequestRefused(403 if isinstance(error, access_file.NoScope) else 401, str(error)) from error
             return CallerIdentity(Caller(holder.name, holder.scopes), issuer=holder.issuer, until=holder.until)
         raise RequestRefused(401, "this token is worth nothing here" + (", or was used before" if login else ""))
 

@@ -15,49 +15,12 @@ from kaicore.analysis.ask.counterfactuals.room_amendments import end_of
 from kaicore.rules.engine.constraints.class_filters import CORDONED
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import node as node_reasons
+from kaicore.rules.events.reasons import queue as queue_reasons
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
 from kaicore.rules.events.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.events.reasons.making_room import NeverPreempts
-from kaicore.rules.events.reasons.node import (
-    DevicesTaken,
-    HostPortTaken,
-    NodeAffinityMismatch,
-    NodeFlavorMismatch,
-    NodeNotReady,
-    NodeReserved,
-    NodeSelectorMismatch,
-    NodeUnschedulable,
-    NoGpuToShare,
-    NoMatchingDevices,
-    NoPartOfGpu,
-    NoTopologyLabel,
-    NoVolumeLeft,
-    PodAffinity,
-    PodAntiAffinity,
-    ResourceClaimNotReady,
-    ResourceClaimOutOfReach,
-    TopologySpread,
-    UntoleratedTaint,
-    VolumeInUse,
-    VolumeNotReady,
-    VolumeOutOfReach,
-)
 from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
-from kaicore.rules.events.reasons.queue import (
-    BoundReason,
-    NamespaceNotSelected,
-    NonPreemptibleOverQuota,
-    OverFairShare,
-    OverLimit,
-    QueueDoesNotExist,
-    QueueInvalid,
-    QueueMayNotPreempt,
-    QueueMayNotReclaim,
-    QueueNotLeaf,
-    QueueStopped,
-    QueueUnsupported,
-    ResourceNotCovered,
-)
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.kueue import TOTAL_COUNT
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
@@ -205,14 +168,14 @@ def _meet(node: Node, one: Requirement, labels: dict[str, str | None]) -> bool:
 
 
 _MENDING: dict[type[NodeReason], Callable[[Asked, Node, Any], _Mended]] = {
-    NodeNotReady: _ready,
-    NodeUnschedulable: _uncordoned,
-    UntoleratedTaint: _untainted,
-    NodeSelectorMismatch: _selected,
-    NodeAffinityMismatch: _affine,
-    NodeFlavorMismatch: _of_flavor,
-    NoTopologyLabel: _topology_label,
-    VolumeOutOfReach: _reached,
+    node_reasons.NodeNotReady: _ready,
+    node_reasons.NodeUnschedulable: _uncordoned,
+    node_reasons.UntoleratedTaint: _untainted,
+    node_reasons.NodeSelectorMismatch: _selected,
+    node_reasons.NodeAffinityMismatch: _affine,
+    node_reasons.NodeFlavorMismatch: _of_flavor,
+    node_reasons.NoTopologyLabel: _topology_label,
+    node_reasons.VolumeOutOfReach: _reached,
 }
 
 _GPU = "nvidia.com/gpu"
@@ -240,17 +203,17 @@ def _of_itself(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
         case Unsupported(group="") if reason.features.startswith(GPU_SHARE):
             words = f"request a whole GPU ({_GPU}: 1) instead of a share of one in {pod.subject}"
             yield asked.edit_pods("whole-gpu", words, _whole_gpu)
-        case NoGpuToShare():
+        case node_reasons.NoGpuToShare():
             words = f"request a whole GPU ({_GPU}: 1) instead of parts of GPUs in {pod.subject}"
             yield asked.edit_pods("whole-gpu", words, lambda one: _whole_gpu(edited(one, gpu_share=None)))
-        case NoPartOfGpu(largest=largest) if 0 < largest < reason.needed and pod.gpu_share is not None:
+        case node_reasons.NoPartOfGpu(largest=largest) if 0 < largest < reason.needed and pod.gpu_share is not None:
             less = msgspec.structs.replace(pod.gpu_share, milli=largest, mib=0)
             words = f"request {less} in {pod.subject}"
             yield asked.edit_pods("smaller-part", words, lambda one: edited(one, gpu_share=less))
         case Unsupported(group=""):
             words = f"take from pod {pod.subject} its unsupported features: {reason.features}"
             yield asked.edit_pods("do-without", words, lambda one: edited(one, unsupported=()))
-        case NonPreemptibleOverQuota():
+        case queue_reasons.NonPreemptibleOverQuota():
             words = f"let pod {pod.subject} be preempted: label {PREEMPTIBILITY_LABEL}=preemptible"
             yield asked.edit_pods("make-preemptible", words, _preemptible, evicts=True)
         case NeverPreempts():
@@ -290,20 +253,20 @@ def _corrected(pod: Pod, problem: str, count: int) -> Pod:
 def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
-        case NodeSelectorMismatch():
+        case node_reasons.NodeSelectorMismatch():
             selector = ", ".join(f"{key}={value}" for key, value in sorted(pod.node_selector.items()))
             words = f"take the nodeSelector {selector} off pod {pod.subject}"
             yield asked.edit_pods("relax", words, lambda one: edited(one, node_selector={}))
-        case NodeAffinityMismatch():
+        case node_reasons.NodeAffinityMismatch():
             words = f"take the required node affinity off pod {pod.subject}"
             yield asked.edit_pods("relax", words, lambda one: edited(one, node_affinity=()))
-        case UntoleratedTaint():
+        case node_reasons.UntoleratedTaint():
             key, _, effect = reason.taint.rpartition(":")
             key, _, value = key.partition("=")
             toleration = Toleration(key, "Equal" if value else "Exists", value, effect)
             words = f"let pod {pod.subject} tolerate {reason.taint}"
             yield asked.edit_pods("tolerate", words, lambda one: _tolerating(one, toleration))
-        case NodeReserved() if (one := asked.state.reservations.get(reason.reservation)) is not None:
+        case node_reasons.NodeReserved() if (one := asked.state.reservations.get(reason.reservation)) is not None:
             facts = (payloads.ReservationDeleted(one.uid, one.name),)
             words, undo = f"delete Reservation {one.name} ({reason.terms})", (payloads.ReservationObserved(one),)
             yield Amendment("delete-reservation", words, Effort.TEND_NODE, facts, undo, place=one.name)
@@ -321,7 +284,13 @@ def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
 
 
 def _of_devices(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
-    if not isinstance(reason, ResourceClaimNotReady | ResourceClaimOutOfReach | NoMatchingDevices | DevicesTaken):
+    if not isinstance(
+        reason,
+        node_reasons.ResourceClaimNotReady
+        | node_reasons.ResourceClaimOutOfReach
+        | node_reasons.NoMatchingDevices
+        | node_reasons.DevicesTaken,
+    ):
         return
     for claim in asked.pod.resource_claims:
         words = f"take the resource claim {claim.name} off pod {asked.pod.subject}"
@@ -343,23 +312,23 @@ def _best_effort(pod: Pod) -> Pod:
 def _of_pods_nearby(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     subject = asked.pod.subject
     match reason:
-        case TopologySpread():
+        case node_reasons.TopologySpread():
             words = f"raise maxSkew of pod {subject} by {reason.topology_key} from {reason.max_skew} to {reason.skew}"
             yield asked.edit_pods("relax", words, lambda one: _with_skew(one, reason), amount=reason.skew)
-        case PodAffinity():
+        case node_reasons.PodAffinity():
             words = f"take the required pod affinity by {reason.topology_key} off pod {subject}"
             yield asked.edit_pods("relax", words, lambda one: _with_rules(one, affinity=()))
-        case PodAntiAffinity():
+        case node_reasons.PodAntiAffinity():
             words = f"take the required pod anti-affinity by {reason.topology_key} off pod {subject}"
             yield asked.edit_pods("relax", words, lambda one: _with_rules(one, anti_affinity=()))
-        case HostPortTaken():
+        case node_reasons.HostPortTaken():
             words = f"drop host port {reason.port} in pod {subject}"
             yield asked.edit_pods("relax", words, lambda one: _with_rules(one, host_ports=()))
         case _:
             pass
 
 
-def _with_skew(pod: Pod, reason: TopologySpread) -> Pod:
+def _with_skew(pod: Pod, reason: node_reasons.TopologySpread) -> Pod:
     rules = pod.rules or PodRules()
     spread = tuple(
         edited(one, max_skew=max(one.max_skew, reason.skew)) if one.topology_key == reason.topology_key else one
@@ -374,7 +343,7 @@ def _with_rules(pod: Pod, **fields: object) -> Pod:
 
 def queue_amendments(asked: Asked) -> Iterator[Amendment]:
     """Yield changes of queues."""
-    bounds = [reason for reason in asked.reasons if isinstance(reason, BoundReason)]
+    bounds = [reason for reason in asked.reasons if isinstance(reason, queue_reasons.BoundReason)]
     if bounds:
         yield from _raised(asked, bounds)
     for reason in asked.reasons:
@@ -383,32 +352,32 @@ def queue_amendments(asked: Asked) -> Iterator[Amendment]:
 
 def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
-        case QueueDoesNotExist():
+        case queue_reasons.QueueDoesNotExist():
             yield _made(Queue(name=reason.queue or DEFAULT_QUEUE, uid="made", origin="Queue.scheduling.run.ai"))
             yield from _named_otherwise(asked)
-        case QueueInvalid():
+        case queue_reasons.QueueInvalid():
             yield from _parents(asked, reason.queue)
             yield from _named_otherwise(asked)
-        case QueueNotLeaf():
+        case queue_reasons.QueueNotLeaf():
             yield from _named_otherwise(asked, below=reason.queue)
-        case QueueStopped():
+        case queue_reasons.QueueStopped():
             yield from _edited(asked, reason.queue, f"start queue {reason.queue}: it is stopped", stopped=False)
-        case NamespaceNotSelected():
+        case queue_reasons.NamespaceNotSelected():
             queue = asked.state.queues.get(reason.queue)
             words = f"open queue {reason.queue} to work of namespace {asked.pod.namespace}"
             namespaces = () if queue is None else (*queue.namespaces, asked.pod.namespace)
             yield from _edited(asked, reason.queue, words, namespaces=tuple(sorted(namespaces)))
-        case QueueUnsupported():
+        case queue_reasons.QueueUnsupported():
             words = f"take from queue {reason.queue} its unsupported features: {reason.features}"
             yield from _edited(asked, reason.queue, words, unsupported=())
-        case ResourceNotCovered():
+        case queue_reasons.ResourceNotCovered():
             yield from _covered(asked, reason)
         case FlavorNotFound():
             yield from _flavors(reason)
-        case QueueMayNotReclaim():
+        case queue_reasons.QueueMayNotReclaim():
             words = f"let queue {reason.queue} reclaim from others"
             yield from _edited(asked, reason.queue, words, may_reclaim=True, reclaims_lower=False)
-        case QueueMayNotPreempt():
+        case queue_reasons.QueueMayNotPreempt():
             words = f"let work of queue {reason.queue} preempt other work of it"
             yield from _edited(asked, reason.queue, words, may_preempt=True)
         case _:
@@ -487,7 +456,7 @@ def _parents(asked: Asked, name: str) -> Iterator[Amendment]:
         yield _changed(f"give queue {above.name} no parent: {above.parent}", [(above, edited(above, parent=""))])
 
 
-def _covered(asked: Asked, reason: ResourceNotCovered) -> Iterator[Amendment]:
+def _covered(asked: Asked, reason: queue_reasons.ResourceNotCovered) -> Iterator[Amendment]:
     queue = asked.state.queues.get(reason.queue)
     amount = asked.total.get(reason.resource, 0)
     if queue is not None:
@@ -507,7 +476,7 @@ def _flavors(reason: FlavorNotFound) -> Iterator[Amendment]:
     yield Amendment("make-flavor", words, Effort.MAKE_OBJECT, facts=facts, undo=undo, place=names)
 
 
-def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
+def _raised(asked: Asked, bounds: Sequence[queue_reasons.BoundReason]) -> Iterator[Amendment]:
     """Yield that all bounds that are in the way are raised by what is lacking."""
     queues = asked.state.queues
     changed: dict[str, Queue] = {}
@@ -531,16 +500,19 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
         yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.whole(first.excess))
 
 
-def _more(share: QueueShare, reason: BoundReason, lacking: int) -> tuple[QueueShare, str, int]:
+def _more(share: QueueShare, reason: queue_reasons.BoundReason, lacking: int) -> tuple[QueueShare, str, int]:
     """Return a share that leaves room for more, what of it is raised, and to what."""
-    if isinstance(reason, OverLimit):
+    if isinstance(reason, queue_reasons.OverLimit):
         if share.limit is not None:
             return edited(share, limit=share.limit + lacking), "limit", share.limit + lacking
         if share.borrowing is not None:
             return edited(share, borrowing=share.borrowing + lacking), "borrowing limit", share.borrowing + lacking
         if share.quota is not None:
             return edited(share, quota=share.quota + lacking), "quota", share.quota + lacking
-    if isinstance(reason, NonPreemptibleOverQuota | OverFairShare) and share.quota is not None:
+    if (
+        isinstance(reason, queue_reasons.NonPreemptibleOverQuota | queue_reasons.OverFairShare)
+        and share.quota is not None
+    ):
         return edited(share, quota=share.quota + lacking), "quota", share.quota + lacking
     return share, "", 0
 
@@ -549,17 +521,17 @@ def volume_amendments(asked: Asked) -> Iterator[Amendment]:
     """Yield changes of the volumes that the pods use."""
     for reason in asked.reasons:
         match reason:
-            case VolumeNotReady():
+            case node_reasons.VolumeNotReady():
                 yield _bound(asked, reason)
-            case NoVolumeLeft():
+            case node_reasons.NoVolumeLeft():
                 yield from _made_volume(asked, reason)
-            case VolumeInUse():
+            case node_reasons.VolumeInUse():
                 yield from _let_go(asked, reason)
             case _:
                 pass
 
 
-def _bound(asked: Asked, reason: VolumeNotReady) -> Amendment:
+def _bound(asked: Asked, reason: node_reasons.VolumeNotReady) -> Amendment:
     """Return that each claim is there and bound to a volume that can be used on every node."""
     volumes = asked.state.constraints.volumes
     facts: list[payloads.Payload] = []
@@ -603,7 +575,7 @@ def _volume(name: str, claim: PersistentVolumeClaim) -> PersistentVolume:
     )
 
 
-def _made_volume(asked: Asked, reason: NoVolumeLeft) -> Iterator[Amendment]:
+def _made_volume(asked: Asked, reason: node_reasons.NoVolumeLeft) -> Iterator[Amendment]:
     claims = asked.state.constraints.volumes.claims
     open_claims = [claims.get(f"{asked.pod.namespace}/{use.name}") for use in asked.pod.claims]
     wanted = [one for one in open_claims if one is not None and one.storage_class == reason.storage_class]
@@ -627,7 +599,7 @@ def _made_volume(asked: Asked, reason: NoVolumeLeft) -> Iterator[Amendment]:
     )
 
 
-def _let_go(asked: Asked, reason: VolumeInUse) -> Iterator[Amendment]:
+def _let_go(asked: Asked, reason: node_reasons.VolumeInUse) -> Iterator[Amendment]:
     namespace, _, name = reason.claim.partition("/")
     for entry in asked.state.pods.values():
         uses = any(use.name == name for use in entry.pod.claims)

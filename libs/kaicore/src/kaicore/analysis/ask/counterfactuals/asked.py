@@ -32,19 +32,9 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import members_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import NodeObserved, Payload, PodObserved
+from kaicore.rules.events.reasons import node as node_reasons
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount, time_text
 from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
-from kaicore.rules.events.reasons.node import (
-    HistoryIncomplete,
-    InsufficientResource,
-    NodeAffinityMismatch,
-    NodeSelectorMismatch,
-    NodeTooSmall,
-    NoNodes,
-    PodAffinity,
-    PodAntiAffinity,
-    UntoleratedTaint,
-)
 from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.groups.membership import display_key
@@ -212,7 +202,9 @@ class Asked:
                 # These ask kubelets' rules node by node.
                 rows = np.array(closest(), np.int64)
             code = one.code if isinstance(one, MaskFilter | GroupedMaskFilter) else NodeReason
-            of_hardware = number < lasting and (code is NodeReason or code.lasting) and code is not UntoleratedTaint
+            of_hardware = (
+                number < lasting and (code is NodeReason or code.lasting) and code is not node_reasons.UntoleratedTaint
+            )
             for row in rows[one.failing(rows)].tolist() if len(rows) else ():
                 failed[row].append(one)
                 unfit[row] += of_hardware
@@ -294,7 +286,7 @@ def sorted_rows(columns: NodeColumns, rows: Ints) -> Ints:
 
 
 #: These say themselves how much is asked for.
-_WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)
+_WITH_AMOUNT = (node_reasons.NodeTooSmall, node_reasons.InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)
 #: Reasons of a group as a whole, with sentences that do not name the group.
 _OF_GROUP = (GangIncomplete, GangDoesNotFit)
 
@@ -329,7 +321,7 @@ def _details(asked: Asked, reason: CodedReason) -> Iterator[str]:
     yield from _wanted_of_nodes(pod, reason)
     if isinstance(reason, WaitsAfterFailedBinds):
         yield f"until {time_text(max(retry_at(one, asked.config) for one in asked.fellows))}"
-    if isinstance(reason, HistoryIncomplete):
+    if isinstance(reason, node_reasons.HistoryIncomplete):
         row = asked.state.columns.rows.get(reason.example)
         unseen = [one.pod.subject for one in asked.state.charges.held_on(reason.example) if one.unrecorded]
         if row is not None and unseen:
@@ -347,13 +339,13 @@ _MOST_NAMES = 3
 def _wanted_of_nodes(pod: Pod, reason: CodedReason) -> Iterator[str]:
     """Yield what the pod asks of nodes or of pods near it, where a reason is about that."""
     match reason:
-        case NodeSelectorMismatch():
+        case node_reasons.NodeSelectorMismatch():
             yield "nodeSelector " + ", ".join(f"{key}={value}" for key, value in sorted(pod.node_selector.items()))
-        case NodeAffinityMismatch():
+        case node_reasons.NodeAffinityMismatch():
             yield "node affinity " + " or ".join(_requirements(term) for term in pod.node_affinity)
-        case PodAffinity() if pod.rules is not None:
+        case node_reasons.PodAffinity() if pod.rules is not None:
             yield "pod affinity to " + _terms(pod.rules.affinity)
-        case PodAntiAffinity() if pod.rules is not None:
+        case node_reasons.PodAntiAffinity() if pod.rules is not None:
             yield "pod anti-affinity to " + _terms(pod.rules.anti_affinity)
         case _:
             pass
@@ -374,7 +366,7 @@ def _requirements(requirements: Sequence[Requirement]) -> str:
 
 def _lacks_place(reason: CodedReason) -> bool:
     """Tell whether a reason that other nodes would remove names none, nor anything else."""
-    if isinstance(reason, NodeReason | NoNodes):
+    if isinstance(reason, NodeReason | node_reasons.NoNodes):
         return False
     return reason.of_nodes and not (reason.named_example and reason.affected_nodes)
 

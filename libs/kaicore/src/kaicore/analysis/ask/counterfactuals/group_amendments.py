@@ -8,24 +8,8 @@ from functools import partial
 from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited
 from kaicore.rules.deciding.cycle_input import retry_at
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import group as group_reasons
 from kaicore.rules.events.reasons.base import CodedReason, plural
-from kaicore.rules.events.reasons.group import (
-    GangDoesNotFit,
-    GangGroupWaits,
-    GangIncomplete,
-    GroupNotFound,
-    GroupTreeInvalid,
-    OwnerNotFound,
-    PodGroupNotInWorkload,
-    SubGroupNotFound,
-    SubGroupNotNamed,
-    TopologyAmbiguous,
-    TopologyHasNoRoom,
-    TopologyLevelNotFound,
-    TopologyNotFound,
-    TopologyReason,
-    WaitsAfterFailedBinds,
-)
 from kaicore.rules.groups.membership import (
     KAI_GROUP_ANNOTATION,
     KAI_SUBGROUP_LABEL,
@@ -47,7 +31,7 @@ def group_amendments(asked: Asked) -> Iterator[Amendment]:
     for reason in asked.reasons:
         yield from _of_membership(asked, reason)
         yield from _of_gang(asked, reason)
-        if isinstance(reason, TopologyReason | TopologyHasNoRoom):
+        if isinstance(reason, group_reasons.TopologyReason | group_reasons.TopologyHasNoRoom):
             yield from _of_topology(asked, reason)
 
 
@@ -72,20 +56,20 @@ def _name(source: GroupSource) -> str:
 
 def _of_membership(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
-        case GroupNotFound() | OwnerNotFound():
+        case group_reasons.GroupNotFound() | group_reasons.OwnerNotFound():
             yield _made(asked, reason.group)
-            if isinstance(reason, GroupNotFound):
+            if isinstance(reason, group_reasons.GroupNotFound):
                 words = f"take the name of {reason.group} off pod {asked.pod.subject}"
                 yield asked.edit_pods("leave-group", words, _without_group)
-        case GroupTreeInvalid():
+        case group_reasons.GroupTreeInvalid():
             words = f"take the name of its group off pod {asked.pod.subject}"
             yield asked.edit_pods("leave-group", words, _without_group)
-        case PodGroupNotInWorkload():
+        case group_reasons.PodGroupNotInWorkload():
             source = source_of(asked)
             for template in (source.templates if source is not None else ())[:_MOST_NAMES]:
                 words = f"name pod group {template.name} of {reason.group} in pod {asked.pod.subject}"
                 yield asked.edit_pods("name-group", words, partial(_referring, name=template.name))
-        case SubGroupNotFound() | SubGroupNotNamed():
+        case group_reasons.SubGroupNotFound() | group_reasons.SubGroupNotNamed():
             source = source_of(asked)
             names = {one.name for template in (source.templates if source else ()) for one in leaves(template.sets)}
             for name in sorted(names - {""})[:_MOST_NAMES]:
@@ -133,16 +117,16 @@ def _in_set(pod: Pod, name: str) -> Pod:
 
 def _of_gang(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
-        case GangIncomplete():
+        case group_reasons.GangIncomplete():
             yield _more_pods(asked, reason.min_pods - reason.ready_pods)
             yield from _lower_minimum(asked, reason.ready_pods)
-        case GangDoesNotFit(fitting_pods=fitting) if fitting:
+        case group_reasons.GangDoesNotFit(fitting_pods=fitting) if fitting:
             yield from _lower_minimum(asked, fitting)
-        case TopologyHasNoRoom(slice_size=0, fitting=fitting) if fitting:
+        case group_reasons.TopologyHasNoRoom(slice_size=0, fitting=fitting) if fitting:
             yield from _lower_minimum(asked, fitting)
-        case GangGroupWaits():
+        case group_reasons.GangGroupWaits():
             yield from _of_other_group(asked, reason)
-        case WaitsAfterFailedBinds():
+        case group_reasons.WaitsAfterFailedBinds():
             due = max(retry_at(one, asked.config) for one in asked.fellows)
             words = f"wait: binding {plural(reason.pods, 'pod')} of it is tried again then"
             yield Amendment("wait", words, Effort.WAIT, until=due, amount=reason.pods, place=asked.pod.subject)
@@ -181,12 +165,17 @@ def _lower_minimum(asked: Asked, least: int) -> Iterator[Amendment]:
     yield edit_source("lower-minimum", words, source, after, amount=least)
 
 
-def _of_other_group(asked: Asked, reason: GangGroupWaits) -> Iterator[Amendment]:
+def _of_other_group(asked: Asked, reason: group_reasons.GangGroupWaits) -> Iterator[Amendment]:
     state, config = asked.state, asked.config
     waiting = sorted(state.group_table.pods_of(reason.other_group) & state.waiting)
     if waiting:
         other = Asked(state, config, state.pods[waiting[0]])
-        yield from (one for why in other.reasons for one in _of_gang(other, why) if not isinstance(why, GangGroupWaits))
+        yield from (
+            one
+            for why in other.reasons
+            for one in _of_gang(other, why)
+            if not isinstance(why, group_reasons.GangGroupWaits)
+        )
     source = source_of(asked)
     if source is not None and source.together:
         words = f"let {_name(source)} start without {reason.other_group.replace('/', ' ', 1)}"
@@ -201,27 +190,29 @@ def _with_sets(source: GroupSource, edit: Callable[[PodSet], PodSet]) -> GroupSo
 # What a group asks of a topology.
 
 
-def _of_topology(asked: Asked, reason: TopologyReason | TopologyHasNoRoom) -> Iterator[Amendment]:
+def _of_topology(
+    asked: Asked, reason: group_reasons.TopologyReason | group_reasons.TopologyHasNoRoom
+) -> Iterator[Amendment]:
     source = source_of(asked)
     if source is None:
         yield from _unannotated(asked)
         return
     name = _name(source)
     match reason:
-        case TopologyNotFound():
+        case group_reasons.TopologyNotFound():
             for there in _names(reason.topologies):
                 plain = there.rpartition(" ")[2]
                 yield _reconstrained("name-topology", f"name topology {plain} in {name}", source, topology=plain)
             yield from _made_topology(source, reason)
-        case TopologyLevelNotFound():
+        case group_reasons.TopologyLevelNotFound():
             for level in _names(reason.levels):
                 words = f"name level {level} in {name} instead of {reason.level}"
                 yield _reconstrained("name-level", words, source, renamed=(reason.level, level))
-        case TopologyAmbiguous():
+        case group_reasons.TopologyAmbiguous():
             for there in _names(reason.topologies):
                 plain = there.rpartition(" ")[2]
                 yield _reconstrained("name-topology", f"name topology {plain} in {name}", source, topology=plain)
-        case TopologyHasNoRoom(level=level) if level:
+        case group_reasons.TopologyHasNoRoom(level=level) if level:
             words = f"prefer level {level} of topology {reason.topology} in {name} instead of requiring it"
             yield _reconstrained("prefer-level", words, source, preferred=True)
         case _:
@@ -285,7 +276,7 @@ def _levels(asked: TopologyConstraint) -> dict[str, str]:
     return {"required": asked.required, "preferred": asked.preferred}
 
 
-def _made_topology(source: GroupSource, reason: TopologyNotFound) -> Iterator[Amendment]:
+def _made_topology(source: GroupSource, reason: group_reasons.TopologyNotFound) -> Iterator[Amendment]:
     """Yield that the topology is made, of the levels that the group names, which are labels of nodes then."""
     asked_for = [one.topology for template in source.templates for one in template.sets if one.topology]
     named = [level for one in asked_for for level in (one.required, one.preferred) if level]

@@ -12,16 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
-from kaicore.analysis.ask.hours.account import (
-    ACCOUNT_SCHEMA,
-    Held,
-    HourOwner,
-    ModelCapacity,
-    Period,
-    by_month,
-    month_bounds,
-    month_of,
-)
+from kaicore.analysis.ask.hours import account
 from kaicore.analysis.ask.hours.kept import counted_hours, kept_hours_of
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.life.waits import Waits, waits_of
@@ -168,7 +159,7 @@ class Accounted:
     begin: int
     end: int
     position: int
-    periods: list[Period]
+    periods: list[account.Period]
 
 
 async def account_of(
@@ -200,7 +191,8 @@ async def account_of(
     position = later[0].position - 1 if later else head.position
     retired = await log.retired(cluster)
     if later and (
-        position < retired or (retired == position > 0 and month_of(begin) != month_of(later[0].recorded_at))
+        position < retired
+        or (retired == position > 0 and account.month_of(begin) != account.month_of(later[0].recorded_at))
     ):
         raise EventsRetired(cluster, retired)
     begin = max(begin, later[0].recorded_at) if later and not position else begin
@@ -208,7 +200,7 @@ async def account_of(
         there = f"it ends {time_text(head.recorded_at)}" if head.position else "it is empty"
         raise UnknownMoment(f"cluster {cluster}: its log has nothing of that time; {there}")
     kept = kept_hours_of(log) if from_kept else None
-    hours: list[Period] = []
+    hours: list[account.Period] = []
 
     async def count(since: int, until: int) -> None:
         if since >= until:
@@ -228,7 +220,7 @@ async def account_of(
         hours.append(hour)
         reached = hour.end
     await count(reached, end)
-    return Accounted(cluster, begin, end, hours[-1].position, by_month(hours))
+    return Accounted(cluster, begin, end, hours[-1].position, account.by_month(hours))
 
 
 async def usage_report(
@@ -280,7 +272,7 @@ def month_range(month: str) -> tuple[int, int]:
     Raises InvalidObject: it is no month.
     """
     try:
-        return month_bounds(month)
+        return account.month_bounds(month)
     except ValueError:
         raise InvalidObject("report", "month", month[:100], "a month is a year and a month, such as 2026-11") from None
 
@@ -309,15 +301,17 @@ async def _time(log: EventLog, cluster: str, moment: Moment) -> int:
     return events[0].recorded_at
 
 
-def _owners(period: Period, by: str, prices: Mapping[str, Decimal]) -> list[OwnerRow]:
-    by_name: dict[str, list[tuple[HourOwner, Held]]] = {}
+def _owners(period: account.Period, by: str, prices: Mapping[str, Decimal]) -> list[OwnerRow]:
+    by_name: dict[str, list[tuple[account.HourOwner, account.Held]]] = {}
     for owner, held in period.owners.items():
         name = owner.labels[0] if by.startswith(LABEL) else getattr(owner, by)
         by_name.setdefault(name, []).append((owner, held))
     return [_owner(period.month, name, by_name[name], prices) for name in sorted(by_name)]
 
 
-def _owner(month: str, name: str, rows: Sequence[tuple[HourOwner, Held]], prices: Mapping[str, Decimal]) -> OwnerRow:
+def _owner(
+    month: str, name: str, rows: Sequence[tuple[account.HourOwner, account.Held]], prices: Mapping[str, Decimal]
+) -> OwnerRow:
     hours = [_held([held for _, held in rows], resource) for resource in range(len(_UNITS))]
     cost: Decimal | None = Decimal(0) if prices else None
     for owner, held in rows:
@@ -331,7 +325,7 @@ def _owner(month: str, name: str, rows: Sequence[tuple[HourOwner, Held]], prices
     )
 
 
-def _held(rows: Sequence[Held], resource: int) -> HeldHours:
+def _held(rows: Sequence[account.Held], resource: int) -> HeldHours:
     def hours(figure: str) -> int:
         return sum(getattr(row, figure)[resource] for row in rows)
 
@@ -341,7 +335,7 @@ def _held(rows: Sequence[Held], resource: int) -> HeldHours:
     return HeldHours(held=in_hours(held, resource), by_right=by_right, borrowed=in_hours(borrowed, resource), **others)
 
 
-def _model(month: str, model: str, counted: ModelCapacity) -> ModelRow:
+def _model(month: str, model: str, counted: account.ModelCapacity) -> ModelRow:
     gpu, cpu, memory = (
         CapacityHours(
             capacity=in_hours(counted.capacity[resource], resource),
@@ -381,6 +375,6 @@ def account_digest(accounted: Accounted) -> str:
         ]
         for period in accounted.periods
     ]
-    document = [ACCOUNT_SCHEMA, accounted.cluster, accounted.begin, accounted.end, accounted.position, periods]
+    document = [account.ACCOUNT_SCHEMA, accounted.cluster, accounted.begin, accounted.end, accounted.position, periods]
     # Sums over a month may have more than 64 bits, which msgspec does not encode.
     return hashlib.sha256(json.dumps(document, separators=(",", ":")).encode()).hexdigest()

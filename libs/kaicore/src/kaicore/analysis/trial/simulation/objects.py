@@ -19,25 +19,11 @@ from typing import Any
 
 import msgspec
 
+from kaicore.analysis.trial.simulation import resource_claims
+from kaicore.analysis.trial.simulation import world as worlds
 from kaicore.analysis.trial.simulation.kubelets import topology_object
 from kaicore.analysis.trial.simulation.manifest_text import GroupKind, Identities, Located, located
-from kaicore.analysis.trial.simulation.resource_claims import (
-    POD_GROUP_KIND,
-    RESOURCE_CLAIM_KIND,
-    TEMPLATE_KIND,
-    Admission,
-    admitted_node,
-)
 from kaicore.analysis.trial.simulation.validation import OddFields, is_built_in, validate
-from kaicore.analysis.trial.simulation.world import (
-    KINDS,
-    NO_TIMES,
-    World,
-    WorldPod,
-    created,
-    ephemeral_claims,
-    template_claims,
-)
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost
 from kaicore.kube.kinds import table
 from kaicore.kube.kinds.kind import Kind
@@ -49,16 +35,9 @@ from kaicore.rules.groups.dialects.table import OWNER_KINDS, expand, is_owner, w
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL
 from kaicore.rules.groups.membership import membership
+from kaicore.rules.model import placement
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.node import Node, NodeTopology
-from kaicore.rules.model.placement import (
-    MEMORY_GROUPS_OBSERVED,
-    MEMORY_GROUPS_PREDICTED,
-    OBSERVED_ANNOTATION,
-    PREDICTED_ANNOTATION,
-    ContainerPlacement,
-    decode_annotation,
-)
 from kaicore.rules.objects.made import Made
 from kaicore.rules.objects.mappings import Object, derived_uid, group_of
 from kaicore.rules.objects.wire import KubernetesObject, seconds, subject_of
@@ -196,7 +175,7 @@ _JSON = msgspec.json.Encoder(order="deterministic")
 
 def read_world(
     objects: Iterable[Located], *, scheduler_name: str, most_pods: int | None = None, gpu_sharing: bool = False
-) -> World:
+) -> worlds.World:
     """Make a world of objects; what is wrong with them is collected in `World.problems`.
 
     Args:
@@ -211,7 +190,7 @@ def read_world(
 def is_read(api_version: str, kind: str) -> bool:
     """True if a simulation makes anything of objects of a kind."""
     key = group_of(api_version), kind
-    return key in _TABLE or key in (_RUNTIME_CLASS, TEMPLATE_KIND) or is_owner(api_version, kind)
+    return key in _TABLE or key in (_RUNTIME_CLASS, resource_claims.TEMPLATE_KIND) or is_owner(api_version, kind)
 
 
 def _is_namespaced(kind: GroupKind) -> bool:
@@ -226,9 +205,9 @@ class _Reader:
         self._most_pods = most_pods
         #: How many pods owners have made, those included that were too many.
         self._made = 0
-        self._world = World()
+        self._world = worlds.World()
         self._identities = Identities()
-        self._admission = Admission(scheduler_name, (), ())
+        self._admission = resource_claims.Admission(scheduler_name, (), ())
         self._odd = OddFields()
         self._runtime_classes: list[Object] = []
         self._columns = NodeColumns()
@@ -236,7 +215,7 @@ class _Reader:
         #: Where something is wrong already.
         self._wrong: set[str] = set()
 
-    def read(self, objects: list[Located]) -> World:
+    def read(self, objects: list[Located]) -> worlds.World:
         world = self._world
         identified = self._identities.identify(self._sorted_out(objects), _is_namespaced)
         world.problems += self._identities.problems
@@ -249,18 +228,18 @@ class _Reader:
                 self._attempt(item, self._add_topology)
             elif kind == ("scheduling.k8s.io", "PriorityClass"):
                 self._attempt(item, self._add_priority_class)
-            elif kind in KINDS:
+            elif kind in worlds.KINDS:
                 self._attempt(item, self._add_surrounding)
-            elif kind == TEMPLATE_KIND:
+            elif kind == resource_claims.TEMPLATE_KIND:
                 world.surroundings.claim_templates.add(item.object)
             elif kind == _RUNTIME_CLASS:
                 self._runtime_classes.append(item.object)
         for kind, item in identified:
-            if kind == POD_GROUP_KIND:
+            if kind == resource_claims.POD_GROUP_KIND:
                 self._attempt(item, lambda item: world.surroundings.add_group(item.object))
         namespaces = world.surroundings.namespaces()
         classes = world.priority_classes.values()
-        self._admission = Admission(
+        self._admission = resource_claims.Admission(
             self._scheduler_name, classes, self._runtime_classes, namespaces, gpu_sharing=self._gpu_sharing
         )
         pods = [item for kind, item in identified if kind == ("", "Pod")]
@@ -286,8 +265,8 @@ class _Reader:
         self._warn_of_missing_templates()
         self._make_up_owners()
         times = self._times()
-        world.now = max(times) + 1_000_000 if times else NO_TIMES
-        world.pods = [created(pod, now=world.now) for pod in world.pods]
+        world.now = max(times) + 1_000_000 if times else worlds.NO_TIMES
+        world.pods = [worlds.created(pod, now=world.now) for pod in world.pods]
         world.warnings += self._admission.warnings() + self._odd.warnings()
         return world
 
@@ -334,7 +313,7 @@ class _Reader:
         return known_kinds
 
     def _add_node(self, item: Located) -> None:
-        node = admitted_node(item.object)
+        node = resource_claims.admitted_node(item.object)
         wire = table.NODE.decode(_JSON.encode(node))
         model = table.NODE.normalize(wire, self._lost_at(item))
         assert isinstance(model, Node)
@@ -368,24 +347,24 @@ class _Reader:
         predicted, observed = (
             self._placement(item, annotations.get(name), subject=subject, annotation=name, groups=groups)
             for name, groups in (
-                (PREDICTED_ANNOTATION, annotations.get(MEMORY_GROUPS_PREDICTED, "")),
-                (OBSERVED_ANNOTATION, annotations.get(MEMORY_GROUPS_OBSERVED, "")),
+                (placement.PREDICTED_ANNOTATION, annotations.get(placement.MEMORY_GROUPS_PREDICTED, "")),
+                (placement.OBSERVED_ANNOTATION, annotations.get(placement.MEMORY_GROUPS_OBSERVED, "")),
             )
         )
-        for claim in ephemeral_claims(pod):
+        for claim in worlds.ephemeral_claims(pod):
             self._world.surroundings.add_made(claim)
         for claim in made:
-            self._world.surroundings.add(RESOURCE_CLAIM_KIND, claim)
-        self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
+            self._world.surroundings.add(resource_claims.RESOURCE_CLAIM_KIND, claim)
+        self._world.pods.append(worlds.WorldPod(item.where, pod, wire, predicted, observed))
 
     def _placement(
         self, item: Located, text: str | None, *, subject: str, annotation: str, groups: str
-    ) -> ContainerPlacement | None:
+    ) -> placement.ContainerPlacement | None:
         """Return a placement record; none, and a warning, where it is malformed, as in a running cluster."""
         if text is None:
             return None
         try:
-            return decode_annotation(text, subject=subject, annotation=annotation, groups=groups)
+            return placement.decode_annotation(text, subject=subject, annotation=annotation, groups=groups)
         except InvalidObject as error:
             self._world.warnings.append(f"{item.where}: {error}; the placement is not believed")
             return None
@@ -445,7 +424,7 @@ class _Reader:
                         faults = [_in_owner(made, fault, subject) for fault in validation.faults]
                         self._add_faults(item.where, faults)
                         return
-                for claim in template_claims(owner, made.object):
+                for claim in worlds.template_claims(owner, made.object):
                     self._world.surroundings.add_made(claim)
                 self._add_pod(Located(item.where, made.object))
             except InvalidObject as error:

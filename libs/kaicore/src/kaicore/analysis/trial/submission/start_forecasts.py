@@ -20,13 +20,7 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import state_at
-from kaicore.analysis.trial.submission.answers import (
-    STAYS_IN_THE_WAY,
-    StartsAnswer,
-    checked_group,
-    duration_text,
-    start_answer,
-)
+from kaicore.analysis.trial.submission import answers
 from kaicore.errors import KaiError, TooManyQuestions, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
 from kaicore.rules.deciding.forecast.backtest import LEAST_GROUPS, WAIT_EVENTS, Backtest, Calibration, PastWaits, sample
@@ -180,7 +174,7 @@ def _text(groups: int, halves: float | None, nines: float | None, error: int | N
     parts = [
         f"{share:.0%} started before {name}" for name, share in (("p50", halves), ("p90", nines)) if share is not None
     ]
-    by = f"; half of them within {duration_text(error)} of p50" if error is not None else ""
+    by = f"; half of them within {answers.duration_text(error)} of p50" if error is not None else ""
     return f"so far: of {groups} groups that waited, {', '.join(parts)}{by}"
 
 
@@ -195,7 +189,7 @@ def waiting_starts(
     oldest: bool = False,
     limits: ForecastLimits | None = None,
     policies: PolicyBook = NO_POLICIES,
-) -> StartsAnswer:
+) -> answers.StartsAnswer:
     """Say when the pods of something are likely to start. Raises UnknownSubject: the cluster has no pods of it.
 
     Args:
@@ -214,7 +208,7 @@ def waiting_starts(
     waiting = sorted((entry.pod.created_at, entry.pod.name, entry.group) for entry in members if entry.waiting)
     keys = sorted({group for _, _, group in (waiting[:1] if oldest else waiting)})
     starts = _starts(state, keys, history, now=copied.now, limits=limits or ForecastLimits(), policies=policies)
-    return StartsAnswer(
+    return answers.StartsAnswer(
         cluster=state.cluster,
         position=state.position,
         recorded_at=time_text(state.recorded_at),
@@ -234,7 +228,7 @@ def _starts(
 ) -> dict[str, GroupStart]:
     left = [key for key in keys if not are_lasting(_reasons(state, key))]
     forecasts = forecast_starts(state, state.config(), history, left, now=now, limits=limits, policies=policies)
-    none = NoForecast(STAYS_IN_THE_WAY)
+    none = NoForecast(answers.STAYS_IN_THE_WAY)
     return {key: _group(state, key, forecasts.get(key, none), now=now) for key in keys}
 
 
@@ -263,7 +257,7 @@ def _group(state: WorkView, key: str, forecast: StartForecast | NoForecast, *, n
         kind=kind,
         namespace=namespace,
         name=name,
-        start=start_answer(forecast, now=now) if isinstance(forecast, StartForecast) else None,
+        start=answers.start_answer(forecast, now=now) if isinstance(forecast, StartForecast) else None,
         no_start=forecast.why if isinstance(forecast, NoForecast) else "",
     )
 
@@ -351,7 +345,7 @@ class StartForecasts:
             ),
             soon=True,
         )
-        checked = {key: checked_group(start, calibration).start for key, start in starts.items()}
+        checked = {key: answers.checked_group(start, calibration).start for key, start in starts.items()}
         expected = {
             key: start.p50 for key, start in checked.items() if start is not None and start.calibrated and start.p50
         }
@@ -359,7 +353,7 @@ class StartForecasts:
             self._expected[cluster] = self._clock() + _FRESH_S, frozenset(keys), expected
         return expected
 
-    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> StartsAnswer:
+    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> answers.StartsAnswer:
         """Say when what waits already is likely to start; see `waiting_starts`.
 
         Raises:
@@ -377,7 +371,7 @@ class StartForecasts:
         )
         forecast = any(group.start is not None for group in answer.groups)
         calibration = await self.calibration(cluster) if forecast else None
-        groups = [checked_group(group, calibration) for group in answer.groups]
+        groups = [answers.checked_group(group, calibration) for group in answer.groups]
         return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
 
     async def why(
@@ -419,7 +413,7 @@ class StartForecasts:
         if start is None or start.start is None:
             return msgspec.structs.replace(why, start=start)
         calibration = await self.calibration(cluster)
-        return msgspec.structs.replace(why, start=checked_group(start, calibration), calibration=calibration)
+        return msgspec.structs.replace(why, start=answers.checked_group(start, calibration), calibration=calibration)
 
     async def _read_ahead(self, cluster: str) -> None:
         try:

@@ -19,19 +19,7 @@ from kaicore.rules.engine.placement.node_score import BANDS, FULL, LEAVES, NEVER
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import NodeRoom, RoomForWork
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation_class
-from kaicore.rules.engine.policies.builtin import (
-    AvoidRejected,
-    FewOpened,
-    FittingParts,
-    GoodZones,
-    IdleDevices,
-    KeepOwnPolicy,
-    KeepRoom,
-    LeaveDevices,
-    OwnTurnFirst,
-    PackedNodes,
-    SpreadPods,
-)
+from kaicore.rules.engine.policies import builtin
 from kaicore.rules.engine.policies.node_facts import NodesOfRows
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.quantity import is_native
@@ -81,10 +69,10 @@ def rank_by_cycle(columns: NodeColumns, turns: Ints | None, avoid: Collection[in
         return below
     rules, found, rows = list[Policy](), dict[str, Ints](), np.arange(len(columns.present))
     if turns is not None:
-        rules.append(OwnTurnFirst())
+        rules.append(builtin.OwnTurnFirst())
         found[NodeFinding.TURN] = turns
     if avoid:
-        rules.append(AvoidRejected())
+        rules.append(builtin.AvoidRejected())
         found[NodeFinding.AVOIDED] = np.isin(rows, list(avoid)).astype(np.int64)
     ranks: Ints = below - AskedRules(*rules).scores(NodesOfRows(columns, rows, found), work)
     return ranks
@@ -124,11 +112,13 @@ class ClassRules:
         self.work = Work(requests=pod_class.requests, shares_gpu=shares, claims=claims)
         self._columns = columns
         own = pod_class.numa_policy
-        rules: list[Policy] = [LeaveDevices()] if len(self.spared) else []
+        rules: list[Policy] = [builtin.LeaveDevices()] if len(self.spared) else []
         if config.numa and numa.discerns:
-            rules += [GoodZones()] if own is None or own.binding else [GoodZones(), KeepOwnPolicy()]
+            rules += (
+                [builtin.GoodZones()] if own is None or own.binding else [builtin.GoodZones(), builtin.KeepOwnPolicy()]
+            )
         if len(self.spared) and not self.asks_devices:
-            rules.append(IdleDevices())
+            rules.append(builtin.IdleDevices())
         if not replaced:
             rules.append(self.full())
         self._by_state = AskedRules(*rules)
@@ -137,7 +127,7 @@ class ClassRules:
 
     def full(self) -> Policy:
         """Return the rule of fullness."""
-        return SpreadPods() if self.spread else PackedNodes()
+        return builtin.SpreadPods() if self.spread else builtin.PackedNodes()
 
     def of_states(self, rows: Ints, found: Findings) -> Ints:
         """Return the scores of rows that can take a pod, by their states."""
@@ -193,16 +183,16 @@ class RowRules:
         counts, share, rules = self._counts, self._share, self._rules
         again: list[Policy] = []
         if not rules.asks_devices and counts is not None:
-            again.append(LeaveDevices())
+            again.append(builtin.LeaveDevices())
         if self._spares_parts or (not rules.asks_devices and counts is not None):
-            again.append(IdleDevices())
+            again.append(builtin.IdleDevices())
         if share is not None:
-            again += [GoodZones(), KeepOwnPolicy()] if share.zoned else []
+            again += [builtin.GoodZones(), builtin.KeepOwnPolicy()] if share.zoned else []
         if (share is not None or rules.by_claims) and not rules.replaced:
             again.append(rules.full())
-        new: list[Policy] = [] if self._room is None else [KeepRoom()]
+        new: list[Policy] = [] if self._room is None else [builtin.KeepRoom()]
         if share is not None:
-            new += [FewOpened()] if new else [FittingParts(), FewOpened()]
+            new += [builtin.FewOpened()] if new else [builtin.FittingParts(), builtin.FewOpened()]
         self.asked, self._again = AskedRules(*again, *new), AskedRules(*again)
 
     def __bool__(self) -> bool:

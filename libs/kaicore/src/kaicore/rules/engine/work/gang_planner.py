@@ -12,16 +12,8 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup, PendingGroups
 from kaicore.rules.engine.work.workload import LonePod, Member, Step, Workload
+from kaicore.rules.events.reasons import group as group_reasons
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.group import (
-    FlavorNotFound,
-    GangGroupWaits,
-    GangIncomplete,
-    Malformed,
-    SchedulingGated,
-    Unsupported,
-    WaitsAfterFailedBinds,
-)
 from kaicore.rules.events.reasons.node import ResourceClaimNotReady, VolumeNotReady
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
@@ -123,17 +115,17 @@ def is_misunderstood(workload: Workload, cycle_input: CycleInput) -> bool:
 def class_refusal(pod_class: PodClass, config: EngineConfig) -> tuple[Reason, ...]:
     """Return why pods of a class may not be placed anywhere; empty if they may."""
     if pod_class.gated:
-        return (SchedulingGated(gates=", ".join(pod_class.gated)),)
+        return (group_reasons.SchedulingGated(gates=", ".join(pod_class.gated)),)
     if pod_class.malformed:
-        return (Malformed(problem=pod_class.malformed),)
+        return (group_reasons.Malformed(problem=pod_class.malformed),)
     if pod_class.unsupported:
-        return (Unsupported(features=", ".join(pod_class.unsupported)),)
+        return (group_reasons.Unsupported(features=", ".join(pod_class.unsupported)),)
     share = pod_class.gpu_share
     if share is not None and not config.gpu_sharing:
-        return (Unsupported(features=f"{GPU_SHARE} ({'gpu-memory' if share.mib else 'gpu-fraction'})"),)
+        return (group_reasons.Unsupported(features=f"{GPU_SHARE} ({'gpu-memory' if share.mib else 'gpu-fraction'})"),)
     if pod_class.flavors.unknown:
         detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
-        return (FlavorNotFound(flavors=detail),)
+        return (group_reasons.FlavorNotFound(flavors=detail),)
     if pod_class.volumes.waits:
         return (VolumeNotReady(waits_for=", ".join(pod_class.volumes.waits)),)
     if pod_class.devices.waits:
@@ -188,7 +180,7 @@ class GangPlanner:
             return [], (pending_group.held,)
         step = pending_group.step()
         if step.missing:
-            incomplete = GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)
+            incomplete = group_reasons.GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)
             return [], self._held_back(pending_group) or (incomplete,)
         if not step.members:
             return [], self._held_back(pending_group)
@@ -204,7 +196,7 @@ class GangPlanner:
                 continue
             their_step = None if other is None else other.step()
             if other is None or their_step is None or not their_step.members:
-                return [], (GangGroupWaits(other_group=key),)
+                return [], (group_reasons.GangGroupWaits(other_group=key),)
             steps.append((other, their_step))
             # What that group starts together with must start as well: the groups need not all name each other.
             needed += other.group.together
@@ -294,4 +286,4 @@ class GangPlanner:
             in_backoff += uid in self._input.in_backoff
         self._class_reasons.update(reasons)
         recorded = tuple(reason for key in sorted(reasons) for reason in reasons[key])
-        return recorded + ((WaitsAfterFailedBinds(pods=in_backoff),) if in_backoff else ())
+        return recorded + ((group_reasons.WaitsAfterFailedBinds(pods=in_backoff),) if in_backoff else ())

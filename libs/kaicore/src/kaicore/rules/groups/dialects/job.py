@@ -13,16 +13,8 @@ from itertools import islice
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
+from kaicore.rules.groups.dialects import source
 from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind
-from kaicore.rules.groups.dialects.source import (
-    PodCounts,
-    PodTemplate,
-    annotations_of,
-    count,
-    group_source,
-    said_count,
-    source_subject,
-)
 from kaicore.rules.groups.labels import JOB, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, JobFailures, PodSet, RankSource
@@ -58,7 +50,7 @@ class JobSpec(Wire):
     parallelism: int | None = None
     completions: int | None = None
     completion_mode: str | None = None
-    template: PodTemplate | None = None
+    template: source.PodTemplate | None = None
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     suspend: bool | None = None
@@ -70,7 +62,7 @@ class JobObject(KubernetesObject):
     """A `batch/v1` Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
-    status: PodCounts = msgspec.field(default_factory=PodCounts)
+    status: source.PodCounts = msgspec.field(default_factory=source.PodCounts)
 
 
 MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
@@ -89,7 +81,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
     of it (Kueue 0.14, `pkg/controller/jobs/job`). So does one with pods that must be near each other in Kueue's words.
     Raises InvalidObject: an annotation, or how many pods run at once, is no count.
     """
-    subject = source_subject(JOB, wire)
+    subject = source.source_subject(JOB, wire)
     annotations, least = wire.metadata.annotations or {}, 1
     template = job_template(wire.spec, field="spec", pods=0)._replace(works=True)
     topology = with_templates((PodSet(),), {"": template})[0].topology
@@ -100,15 +92,15 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
         least = min(_annotated_count(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
     least = _annotated_count(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
-    ended = said_count(wire.status.succeeded) if least > 1 else 0
+    ended = source.said_count(wire.status.succeeded) if least > 1 else 0
     sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
-    return group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
+    return source.group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
 
 
 def job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:
     """Return the pod template of a Job's spec that stands in a field, and where its pods tell their index."""
     rank = RankSource(COMPLETION_INDEX) if spec.completion_mode == "Indexed" else None
-    return PodSetTemplate(annotations_of(spec.template), f"{field}.template.metadata", pods, rank=rank)
+    return PodSetTemplate(source.annotations_of(spec.template), f"{field}.template.metadata", pods, rank=rank)
 
 
 def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
@@ -122,8 +114,8 @@ def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str)
 
 def pods_at_once(spec: JobSpec, *, subject: str, field: str) -> int:
     """Return how many pods of a Job run at once. Raises InvalidObject: a count is none."""
-    parallel = count(spec.parallelism, 1, subject=subject, field=f"{field}.parallelism")
-    return min(parallel, count(spec.completions, parallel, subject=subject, field=f"{field}.completions"))
+    parallel = source.count(spec.parallelism, 1, subject=subject, field=f"{field}.parallelism")
+    return min(parallel, source.count(spec.completions, parallel, subject=subject, field=f"{field}.completions"))
 
 
 #: `spec.backoffLimit` where nothing is said.
@@ -137,13 +129,13 @@ def job_failures(wire: JobObject) -> JobFailures | None:
     action = _action(wire.spec)
     if action == "Ignore":
         return None
-    failed = said_count(wire.status.failed)
+    failed = source.said_count(wire.status.failed)
     if action == "FailJob":
         return JobFailures(limit=failed, failed=failed)
     if wire.spec.backoff_limit_per_index is not None:
-        per_index = 0 if action == "FailIndex" else said_count(wire.spec.backoff_limit_per_index)
+        per_index = 0 if action == "FailIndex" else source.said_count(wire.spec.backoff_limit_per_index)
         return JobFailures(limit=per_index, per_index=True)
-    limit = _DEFAULT_LIMIT if wire.spec.backoff_limit is None else said_count(wire.spec.backoff_limit)
+    limit = _DEFAULT_LIMIT if wire.spec.backoff_limit is None else source.said_count(wire.spec.backoff_limit)
     return JobFailures(limit=limit, failed=failed)
 
 

@@ -13,16 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 
 import msgspec
 
+from kaicore.rules.engine.constraints import pod_marks
 from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, Terms, VolumeDemand, WantedVolume, volume_places
 from kaicore.rules.engine.constraints.claims.supplies import VolumeSupply
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
-from kaicore.rules.engine.constraints.pod_marks import (
-    carried_marks,
-    claim_mark,
-    selection_mark,
-    selections,
-    settled_mark,
-)
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads
@@ -65,7 +59,7 @@ class SelectionIndex:
 
     def add_selection(self, selection: Selection) -> list[str]:
         """Know of a selection once more; return the uids of the pods that it now selects and did not before."""
-        mark = selection_mark(selection)
+        mark = pod_marks.selection_mark(selection)
         self._users[mark] = self._users.get(mark, 0) + 1
         if self._users[mark] > 1:
             return []
@@ -84,7 +78,7 @@ class SelectionIndex:
 
     def remove_selection(self, selection: Selection) -> list[str]:
         """Forget a selection once; return the uids of the pods that it no longer selects."""
-        mark = selection_mark(selection)
+        mark = pod_marks.selection_mark(selection)
         self._users[mark] -= 1
         if self._users[mark]:
             return []
@@ -444,7 +438,7 @@ class ClusterConstraints:
         if pod_class.rules is None:
             return
         self._columns.marks.add_rules(pod_class.rules)
-        for selection in selections(pod_class.rules):
+        for selection in pod_marks.selections(pod_class.rules):
             self._remark_all(self._index.add_selection(selection))
 
     def class_forgotten(self, pod_class: PodClass) -> None:
@@ -454,7 +448,7 @@ class ClusterConstraints:
         if pod_class.rules is None:
             return
         self._columns.marks.add_rules(pod_class.rules, sign=-1)
-        for selection in selections(pod_class.rules):
+        for selection in pod_marks.selections(pod_class.rules):
             self._remark_all(self._index.remove_selection(selection))
 
     def pod_seen(self, pod: Pod) -> bool:
@@ -622,6 +616,6 @@ class ClusterConstraints:
         selected = self._index.marks_while(pod.uid, terminating=entry.releasing)
         if pod.rules is None and not pod.claims:
             return selected
-        carried = carried_marks(pod.rules) if pod.rules is not None else ()
+        carried = pod_marks.carried_marks(pod.rules) if pod.rules is not None else ()
         claims = tuple(claim_keys(pod))
-        return (*selected, *carried, *map(claim_mark, claims), *map(settled_mark, claims))
+        return (*selected, *carried, *map(pod_marks.claim_mark, claims), *map(pod_marks.settled_mark, claims))
