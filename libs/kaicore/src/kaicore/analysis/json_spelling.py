@@ -24,6 +24,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return cls(**{name: getattr(source, name) for name in names}, **others)
 
 
+class AsOf(Answer, frozen=True, kw_only=True):
+    """An answer from a cluster's log up to the event at `position`."""
+
+    cluster: str
+    position: int
+    recorded_at: str
+
+
 def spelled(value: object) -> object:
     """Return structs and dataclasses as dictionaries with camelCase keys, and all else as JSON can have it."""
     if isinstance(value, enum.Enum):

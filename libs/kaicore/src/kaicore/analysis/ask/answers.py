@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kaicore.analysis.json_spelling import Answer
+from kaicore.analysis.json_spelling import Answer, AsOf
 from kaicore.analysis.life import why_answers
 
 
@@ -748,7 +748,7 @@ class QueueClaim(Answer, frozen=True, kw_only=True):
     refused: str = ""
 
 
-class GpuHolders(Answer, frozen=True, kw_only=True):
+class GpuHolders(AsOf, frozen=True, kw_only=True):
     """The holders of GPUs, as one queue sees them.
 
     Attributes:
@@ -757,9 +757,6 @@ class GpuHolders(Answer, frozen=True, kw_only=True):
         moved: the queues with another fair share by it, each with both.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     queue: str
     claim: QueueClaim
     verdict: str

@@ -16,7 +16,7 @@ import msgspec
 
 from kaicore.analysis.ask.answers import GpuHolder, GpuHolders, HolderStanding, QueueClaim, QueueRow, RowSelection
 from kaicore.analysis.ask.listing import list_rows
-from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.errors import UnknownSubject
 from kaicore.rules.deciding.cycle_run import explained, input_to_explain
 from kaicore.rules.engine.actions.action import GroupOrder
@@ -67,16 +67,13 @@ class StandingRow(Answer, frozen=True, kw_only=True):
     before_next: str
 
 
-class PriorityAnswer(Answer, frozen=True, kw_only=True):
+class PriorityAnswer(AsOf, frozen=True, kw_only=True):
     """Waiting groups in the order in which a cycle takes them up, with their queues' shares and use.
 
     Attributes:
         policies_left_out: policies that could not be asked.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     queues: list[QueueRow]
     groups: list[StandingRow]
     policies_left_out: list[str]

@@ -13,7 +13,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     reservation_of,
 )
 from kaicore.analysis.ask.counterfactuals.room_amendments import ends
-from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.reserved_nodes import to_drain
 from kaicore.rules.deciding.run_length import limits_of
@@ -52,7 +52,7 @@ class DrainedGroupRow(Answer, frozen=True, kw_only=True):
     goes_on: str
 
 
-class DrainPlan(Answer, frozen=True, kw_only=True):
+class DrainPlan(AsOf, frozen=True, kw_only=True):
     """A drain before it is made.
 
     Attributes:
@@ -61,9 +61,6 @@ class DrainPlan(Answer, frozen=True, kw_only=True):
         manifest: the Reservation by which it is made; empty where it is refused.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     refusal: str
     nodes: list[str]
     groups: list[DrainedGroupRow]

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 
-from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.errors import InvalidObject, raised
 from kaicore.kube.kinds.table import RESERVATION
 from kaicore.rules.deciding.decided_classes import queue_names
@@ -123,16 +123,13 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
         return whom_text(self.queue, self.namespace, self.work) + drained
 
 
-class ReservationsAnswer(Answer, frozen=True, kw_only=True):
+class ReservationsAnswer(AsOf, frozen=True, kw_only=True):
     """The reservations of a cluster, the next one first."""
 
-    cluster: str
-    position: int
-    recorded_at: str
     reservations: list[ReservationRow]
 
 
-class ReservationPlan(Answer, frozen=True, kw_only=True):
+class ReservationPlan(AsOf, frozen=True, kw_only=True):
     """A reservation before it is made.
 
     Attributes:
@@ -142,9 +139,6 @@ class ReservationPlan(Answer, frozen=True, kw_only=True):
         manifest: the object, for the API server; empty where it is refused.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     refusal: str
     nodes: list[str]
     gpus: int

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import msgspec
 
 from kaicore.analysis.ask.projections.rows import PodHistory
-from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import WHOLE
@@ -104,12 +104,9 @@ class JobRow(Answer, frozen=True, kw_only=True):
     pods: list[JobPod] = msgspec.field(default_factory=list)
 
 
-class JobHistory(Answer, frozen=True, kw_only=True):
+class JobHistory(AsOf, frozen=True, kw_only=True):
     """Jobs by their submission, the last one first; `position` is the last position that this covers."""
 
-    cluster: str
-    position: int
-    recorded_at: str
     items: list[JobRow]
 
 

@@ -26,7 +26,7 @@ from kaicore.analysis.ask.projections.store import (
     ReadModelTable,
     ViewStore,
 )
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import AsOf, time_text
 from kaicore.analysis.replay.log_states import first_state, pages_of
 from kaicore.analysis.replay.moments import parse_moment, position_of
 from kaicore.errors import InvalidObject
@@ -75,16 +75,13 @@ class PodRecord(Answer, frozen=True, kw_only=True):
     evictions: int
 
 
-class PodRecords(Answer, frozen=True, kw_only=True):
+class PodRecords(AsOf, frozen=True, kw_only=True):
     """Pods by when they were first seen, the last one first.
 
     Attributes:
         next: the next page's `after`; empty where there is none.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     next: str
     items: list[PodRecord]
 
@@ -154,30 +151,21 @@ class Decisions(Answer, frozen=True, kw_only=True):
     missed: int
 
 
-class OccupancySeries(Answer, frozen=True, kw_only=True):
+class OccupancySeries(AsOf, frozen=True, kw_only=True):
     """A cluster's use over time; `position` is the last position that it covers."""
 
-    cluster: str
-    position: int
-    recorded_at: str
     items: list[OccupancyPoint]
 
 
-class QueueSeries(Answer, frozen=True, kw_only=True):
+class QueueSeries(AsOf, frozen=True, kw_only=True):
     """The use of queues by the hour; `position` is the last position that it covers."""
 
-    cluster: str
-    position: int
-    recorded_at: str
     items: list[QueueUse]
 
 
-class DecisionSeries(Answer, frozen=True, kw_only=True):
+class DecisionSeries(AsOf, frozen=True, kw_only=True):
     """The decisions by the hour; `position` is the last position that it covers."""
 
-    cluster: str
-    position: int
-    recorded_at: str
     items: list[Decisions]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.ask.answers import Answer
+from kaicore.analysis.json_spelling import AsOf
 
 
 class TopologyQuestion(Answer, frozen=True, kw_only=True):
@@ -101,7 +102,7 @@ class TopologyAnswer(Answer, frozen=True, kw_only=True):
     domains: list[DomainAnswer]
 
 
-class TopologiesAnswer(Answer, frozen=True, kw_only=True):
+class TopologiesAnswer(AsOf, frozen=True, kw_only=True):
     """The topologies of a cluster.
 
     Attributes:
@@ -111,9 +112,6 @@ class TopologiesAnswer(Answer, frozen=True, kw_only=True):
         slot: what one pod asks for, where slots were asked about.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     slot: dict[str, str]
     topologies: list[TopologyAnswer]
 

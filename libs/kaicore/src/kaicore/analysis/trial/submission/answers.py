@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import AsOf, time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.rules.deciding.forecast.start import StartForecast
 from kaicore.rules.state.indexes.past_runs import Basis
@@ -103,7 +103,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)
 
 
-class SubmitAnswer(Answer, frozen=True, kw_only=True):
+class SubmitAnswer(AsOf, frozen=True, kw_only=True):
     """The outcome of submitted manifests.
 
     Attributes:
@@ -116,9 +116,6 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
         calibration: how often forecasts came true so far; None where nobody has measured it yet.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     now: str
     problems: list[str]
     warnings: list[str]
@@ -132,7 +129,7 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
         return not self.problems and all(group.verdict is Prospect.STARTS_NOW for group in self.groups)
 
 
-class StartsAnswer(Answer, frozen=True, kw_only=True):
+class StartsAnswer(AsOf, frozen=True, kw_only=True):
     """The likely starts of waiting pods.
 
     Attributes:
@@ -142,9 +139,6 @@ class StartsAnswer(Answer, frozen=True, kw_only=True):
         calibration: how often forecasts came true so far; None where nobody has measured it yet.
     """
 
-    cluster: str
-    position: int
-    recorded_at: str
     now: str
     groups: list[GroupStart]
     calibration: CalibrationAnswer | None = None

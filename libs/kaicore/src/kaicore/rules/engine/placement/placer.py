@@ -8,7 +8,6 @@ kubelet leaves free are not known otherwise.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -176,7 +175,7 @@ def in_placement_order(
     return ordered
 
 
-class PlacingObserver(Protocol):
+class PlacingObserver:
     """Looks on while groups are taken up and pods are put on rows, and changes nothing."""
 
     def begins(self, action: str) -> None:
