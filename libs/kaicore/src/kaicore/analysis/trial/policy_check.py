@@ -23,9 +23,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from kaicore.analysis.json_spelling import Answer
 from kaicore.policy import Facts, Input, Ints, NodeFinding, Nodes, Point, Policy, Queue, Running, Texts, Waiting, Work
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
@@ -277,7 +277,7 @@ class Check(StrEnum):
     TIME = "time"
 
 
-class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CheckResult(Answer, frozen=True, kw_only=True):
     """A property of one point.
 
     Attributes:
@@ -293,7 +293,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     problem: str = ""
 
 
-class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PolicyCheck(Answer, frozen=True, kw_only=True):
     """The answer.
 
     Attributes:
@@ -477,11 +477,8 @@ def check_policy(
         for checker in checkers
         if checker.follows_charges and not policy.live
     ]
-    return PolicyCheck(
-        name=setting.name,
-        version=setting.version,
-        digest=setting.digest,
-        points=setting.points,
+    return PolicyCheck.copied(
+        setting,
         clusters=clusters,
         passed=all(result.passed for result in results),
         results=results,

@@ -18,7 +18,7 @@ from itertools import groupby
 import msgspec
 import numpy as np
 
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import parse_moment, range_of, state_at
 from kaicore.analysis.trial.history import page as history
@@ -233,11 +233,7 @@ SHADOW = "kai-ledger"
 _RECORDS = Filter(types=("ShadowDecided",))
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Part of a report."""
-
-
-class Rejections(_Part, frozen=True, kw_only=True):
+class Rejections(Answer, frozen=True, kw_only=True):
     """Pods that kubelets rejected where the other scheduler put them, by what the shadow had decided.
 
     Attributes:
@@ -256,7 +252,7 @@ class Rejections(_Part, frozen=True, kw_only=True):
     by_reason: dict[str, int]
 
 
-class Predictions(_Part, frozen=True, kw_only=True):
+class Predictions(Answer, frozen=True, kw_only=True):
     """Predictions for the nodes that the other scheduler chose, beside their kubelets' outcomes.
 
     Attributes:
@@ -272,7 +268,7 @@ class Predictions(_Part, frozen=True, kw_only=True):
     missed: int
 
 
-class _SomePods(_Part, frozen=True, kw_only=True):
+class _SomePods(Answer, frozen=True, kw_only=True):
     """Some of the pods, as `ShadowReport` has them for all."""
 
     pods: int
@@ -295,7 +291,7 @@ class DayReport(_SomePods, frozen=True, kw_only=True):
     day: str
 
 
-class RejectedPod(_Part, frozen=True, kw_only=True):
+class RejectedPod(Answer, frozen=True, kw_only=True):
     """A pod that a kubelet rejected.
 
     Attributes:
@@ -314,7 +310,7 @@ class RejectedPod(_Part, frozen=True, kw_only=True):
     chosen: str
 
 
-class ShadowReport(_Part, frozen=True, kw_only=True):
+class ShadowReport(Answer, frozen=True, kw_only=True):
     """The answer.
 
     Attributes:
@@ -410,7 +406,11 @@ async def shadow_report(  # long: one line for each field of the report
         would_start=_would_start(state, config.scheduler_name),
         queues=tuple(QueueReport(queue=queue, **_counted(own)) for queue, own in _by(bound, lambda one: one.queue)),
         days=tuple(DayReport(day=day, **_counted(own)) for day, own in _by(bound, lambda one: one.day)),
-        rejected=tuple(_rejected(one) for one in bound if one.outcome is AfterBinding.REJECTED)[:_MOST_PODS],
+        rejected=tuple(
+            RejectedPod.copied(one, predicted=one.why, choice=one.choice.value)
+            for one in bound
+            if one.outcome is AfterBinding.REJECTED
+        )[:_MOST_PODS],
         trajectory=trajectory,
         notes=_notes(bound, stand_in=simulate and not comparison.beside_own),
     )
@@ -539,18 +539,6 @@ def _counted(own: Sequence[ForeignBinding]) -> dict[str, int]:
         "avoided": rejections.avoided,
         "would_wait": choices[ShadowAnswer.WAIT],
     }
-
-
-def _rejected(one: ForeignBinding) -> RejectedPod:
-    return RejectedPod(
-        namespace=one.namespace,
-        name=one.name,
-        node=one.node,
-        reason=one.reason,
-        predicted=one.why,
-        choice=one.choice.value,
-        chosen=one.chosen,
-    )
 
 
 def _notes(bound: Sequence[ForeignBinding], *, stand_in: bool) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ what pods hold there. So held, free and out of service are together what there i
 Each hour is counted for itself, from the state at its beginning. So the sum over hours is the same for all who count.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -92,8 +92,7 @@ class Held:
         """Add what is held in the time that follows."""
         for name in HELD:
             mine, more = getattr(self, name), getattr(other, name)
-            for resource in _ALL:
-                mine[resource] += more[resource]
+            _add(mine, more)
         self.waits += other.waits
         self.waiting += other.waiting
 
@@ -147,8 +146,12 @@ class Period:
             mine = self.models.setdefault(model, ModelCapacity())
             mine.stranded += counted.stranded
             for name in CAPACITY:
-                for resource in _ALL:
-                    getattr(mine, name)[resource] += getattr(counted, name)[resource]
+                _add(getattr(mine, name), getattr(counted, name))
+
+
+def _add(sums: list[int], amounts: Sequence[int], times: int = 1) -> None:
+    for resource in _ALL:
+        sums[resource] += amounts[resource] * times
 
 
 def by_month(hours: Iterable[Period]) -> list[Period]:
@@ -195,8 +198,7 @@ class _Use:
 
     def change(self, amounts: Triple, sign: int, now: int) -> None:
         self.settle(now)
-        for resource in _ALL:
-            self.allocated[resource] += sign * amounts[resource]
+        _add(self.allocated, amounts, sign)
         self.bound()
 
     def bound(self) -> None:
@@ -380,8 +382,7 @@ class Account:
             lost = holding.row.failed
         else:
             return
-        for resource in _ALL:
-            lost[resource] += holding.amounts[resource] * story.unsaved_us
+        _add(lost, holding.amounts, story.unsaved_us)
 
     def _group_event(self, payload: Any) -> None:
         """The queue of a group's pods may be another one."""
@@ -542,8 +543,7 @@ class Account:
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _Node("")
-        for resource in _ALL:
-            node.used[resource] += sign * amounts[resource]
+        _add(node.used, amounts, sign)
         self._node_counts(node)
 
     def _node_counts(self, node: _Node) -> None:
@@ -554,10 +554,9 @@ class Account:
         free = [all_ - held for all_, held in zip(has, used, strict=True)]
         out = (min(node.shut, free[0]), 0, 0) if node.gives else (free[0], free[1], free[2])
         node.capacity, node.held, node.out = (has[0], has[1], has[2]), used, out
-        for resource in _ALL:
-            sums.capacity[resource] += has[resource]
-            sums.held[resource] += used[resource]
-            sums.out[resource] += out[resource]
+        _add(sums.capacity, has)
+        _add(sums.held, used)
+        _add(sums.out, out)
 
     def _node_leaves(self, node: _Node) -> None:
         self._changed = True
@@ -565,10 +564,8 @@ class Account:
             self._sums[node.model] = _Sums(since=self._now)
         self._count(node.model)
         sums = self._sums[node.model]
-        for resource in _ALL:
-            sums.capacity[resource] -= node.capacity[resource]
-            sums.held[resource] -= node.held[resource]
-            sums.out[resource] -= node.out[resource]
+        for name in CAPACITY:
+            _add(getattr(sums, name), getattr(node, name), -1)
         node.capacity = node.held = node.out = _NONE
 
     def _count(self, model: str) -> None:
@@ -578,10 +575,8 @@ class Account:
             return
         sums.since = self._now
         counted = self._period.models.setdefault(model, ModelCapacity())
-        for resource in _ALL:
-            counted.capacity[resource] += sums.capacity[resource] * passed
-            counted.held[resource] += sums.held[resource] * passed
-            counted.out[resource] += sums.out[resource] * passed
+        for name in CAPACITY:
+            _add(getattr(counted, name), getattr(sums, name), passed)
         free = sums.capacity[0] - sums.held[0] - sums.out[0]
         counted.stranded += min(sums.stranded, free) * passed
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.life.pod_stories import PodStory, RunBasis
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of, state_at
 from kaicore.analysis.trial.history.alternative import (
@@ -49,11 +49,7 @@ Progress = Callable[[int, int], None]
 KubeletModel = Callable[[str | None], FleetKubelets]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Part of a question or an answer."""
-
-
-class Assumptions(_Part, frozen=True, kw_only=True):
+class Assumptions(Answer, frozen=True, kw_only=True):
     """An assumption in place of a fact that the log does not have.
 
     Attributes:
@@ -71,7 +67,7 @@ class Assumptions(_Part, frozen=True, kw_only=True):
     delays: dict[str, float]
 
 
-class Validity(_Part, frozen=True, kw_only=True):
+class Validity(Answer, frozen=True, kw_only=True):
     """The distance between the simulated baseline and the recorded history.
 
     Attributes:
@@ -98,7 +94,7 @@ class Fares(StrEnum):
     SAME = "same"
 
 
-class QueueComparison(_Part, frozen=True, kw_only=True):
+class QueueComparison(Answer, frozen=True, kw_only=True):
     """A queue's change: alternative less baseline; seconds."""
 
     queue: str
@@ -109,7 +105,7 @@ class QueueComparison(_Part, frozen=True, kw_only=True):
     gpu_hours: float
 
 
-class AlternativeAnswer(_Part, frozen=True, kw_only=True):
+class AlternativeAnswer(Answer, frozen=True, kw_only=True):
     """An alternative: what it changes, what it comes to, and who gains."""
 
     name: str
@@ -118,7 +114,7 @@ class AlternativeAnswer(_Part, frozen=True, kw_only=True):
     queues: tuple[QueueComparison, ...]
 
 
-class HistoryComparison(_Part, frozen=True, kw_only=True):
+class HistoryComparison(Answer, frozen=True, kw_only=True):
     """The answer.
 
     Attributes:
