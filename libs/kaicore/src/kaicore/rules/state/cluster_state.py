@@ -39,7 +39,7 @@ from kaicore.rules.state.indexes.cluster_constraints import FACTS
 from kaicore.rules.state.indexes.pod_indexes import PodIndexes
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pods.transitions import Release, change
+from kaicore.rules.state.pods.transitions import Release, Transition, transition_of
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
@@ -257,15 +257,27 @@ class ClusterState(PodIndexes):
             if type(payload) is not payloads.PodObserved:
                 return
             entry = PodEntry(payload.pod)
+        transition = transition_of(entry, payload)
+        if transition is None:
+            return
+        group_before = entry.group
+        if transition.only_noted and not self.shared_gpus.concerns(entry):
+            transition.apply(entry, payload, self.context)
+            self.resting.touch(group_before)
+        else:
+            self._derive(entry, payload, transition)
+        standing = self.provisioning.standing
+        if standing and (group_before in standing or entry.group in standing):
+            # Also when all of its pods have their nodes there is something to decide: its request is to go.
+            self.revision += 1
+
+    def _derive(self, entry: PodEntry, payload: Any, transition: Transition) -> None:
+        """Change an entry, and what is derived from it."""
         before = copy(entry)
-        transition = change(entry, payload, self.context)
-        if transition is not None:
-            if type(payload) is payloads.PlacementObserved:
-                self.counters.count_report(before, entry, payload.node)
-            self.update(before, entry, release=transition.release)
-            if before.group in self.provisioning.standing or entry.group in self.provisioning.standing:
-                # Also when all of its pods have their nodes there is something to decide: its request is to go.
-                self.revision += 1
+        transition.apply(entry, payload, self.context)
+        if type(payload) is payloads.PlacementObserved:
+            self.counters.count_report(before, entry, payload.node)
+        self.update(before, entry, release=transition.release)
 
     # Events that cannot be decoded or folded.
 

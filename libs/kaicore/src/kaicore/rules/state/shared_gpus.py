@@ -166,6 +166,10 @@ class SharedGpus:
         """Tell whether a pod, by its uid, is a reservation."""
         return uid in self._by_uid
 
+    def concerns(self, entry: PodEntry) -> bool:
+        """Tell whether a pod has a part of a GPU, or is a reservation."""
+        return bool(entry.gpus) or entry.pod.uid in self._by_uid
+
     def left_by(self, uids: Collection[str]) -> list[GpuGroup]:
         """Return the groups that pods share, and none does once the pods with these uids are gone, by name."""
         left = (name for name, group in self.groups.items() if group.parts and group.parts.keys() <= set(uids))

@@ -522,6 +522,9 @@ class PodIndexes:
             self.resting.touch(key)
             self.revision += not self.waiting.isdisjoint(pods)
             group = self.group_table.groups.get(key)
+            if group is not None and len(pods) == 1 and self.workload_index.has(group):
+                # Its one pod was just seen, and is seated and paid for by the group as it is now.
+                continue
             seated = group is not None and self.workload_index.regroup(group, at=self.context.recorded_at)
             for uid in sorted(pods & self.pods.keys()):
                 entry = self.pods[uid]

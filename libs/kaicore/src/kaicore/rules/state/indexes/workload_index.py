@@ -116,6 +116,11 @@ class WorkloadIndex:
             workload.drop(entry.pod.uid)
             self._judge(workload, at)
 
+    def has(self, group: Group) -> bool:
+        """Tell whether a group has pods that are seated in it as it is."""
+        workload = self.workloads.get(group.key)
+        return workload is not None and workload.group is group
+
     def regroup(self, group: Group, *, at: int) -> bool:
         """A group's own facts changed; tells whether it has pods that are seated."""
         workload = self.workloads.get(group.key)

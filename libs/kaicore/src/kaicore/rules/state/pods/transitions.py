@@ -175,12 +175,19 @@ class Transition:
         change: changes the entry; the stage is set already.
         when: the event changes nothing unless this holds.
         release: how the pod lets go of its node, if it had one and has it no more.
+        only_noted: nothing that an index is derived from changes, of a pod without a part in a shared GPU.
     """
 
     to: Stage
     change: Change
     when: Condition | None = None
     release: Release | None = None
+    only_noted: bool = False
+
+    def apply(self, entry: PodEntry, payload: Any, context: FoldContext) -> None:
+        """Change an entry."""
+        entry.stage = self.to
+        self.change(entry, payload, context)
 
 
 # Conditions.
@@ -360,14 +367,14 @@ def _table() -> dict[tuple[Stage, Trigger], Transition]:
     row(Trigger.PLACEMENT_OBSERVED, None, _observe_placement, waiting)
     row(Trigger.PLACEMENT_OBSERVED, None, _observe_placement, placed, bound, when=_names_its_node)
     row(Trigger.PLACED, placed, _place, waiting)
-    row(Trigger.BOUND, bound, _bind, placed)
+    row(Trigger.BOUND, bound, _bind, placed, only_noted=True)
     row(Trigger.BIND_FAILED, waiting, _fail_to_bind, placed, when=_names_its_node, release=Release.NOT_BOUND)
     row(Trigger.NOMINATED, None, _nominate, waiting)
     row(Trigger.NOMINATION_CLEARED, None, _clear_nomination, waiting, when=_has_nomination)
     row(Trigger.EVICTION_DECIDED, None, _decide_eviction, placed, bound)
     row(Trigger.REPAIR_REQUESTED, None, _request_repair, placed, bound)
     row(Trigger.EVICTION_FAILED, None, _fail_to_evict, waiting, placed, bound, finished, when=_stays)
-    row(Trigger.LEFT_WAITING, None, _leave_waiting, waiting, when=_waits)
+    row(Trigger.LEFT_WAITING, None, _leave_waiting, waiting, when=_waits, only_noted=True)
     return table
 
 
@@ -375,12 +382,10 @@ def _table() -> dict[tuple[Stage, Trigger], Transition]:
 TRANSITIONS = _table()
 
 
-def change(entry: PodEntry, payload: Any, context: FoldContext) -> Transition | None:
-    """Change an entry as the table says; return what was applied, None if the event changes nothing."""
+def transition_of(entry: PodEntry, payload: Any) -> Transition | None:
+    """Return what a payload changes in an entry, None for nothing."""
     trigger = trigger_of(payload)
     transition = None if trigger is None else TRANSITIONS.get((entry.stage, trigger))
     if transition is None or (transition.when is not None and not transition.when(entry, payload)):
         return None
-    entry.stage = transition.to
-    transition.change(entry, payload, context)
     return transition
