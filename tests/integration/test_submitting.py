@@ -174,7 +174,7 @@ async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
         await postgres_log.append(cluster_name, units)
     source = AnswerSource(database_url=database_url, cluster=cluster_name)
     assert await kept_calibration(postgres_log, cluster_name) is None
-    assert await asyncio.to_thread(calibration_command, source=source, output="json") == 0
+    await asyncio.to_thread(calibration_command, source=source, output="json")
     measured = json.loads(capsys.readouterr().out)
     kept = await kept_calibration(postgres_log, cluster_name)
     assert kept is not None
@@ -183,5 +183,5 @@ async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
     async with served(postgres_log, database_url) as address:
         by_api = AnswerSource(api_url=address, cluster=cluster_name)
         for renew in (False, True):
-            assert await asyncio.to_thread(calibration_command, renew=renew, source=by_api, output="json") == 0
+            await asyncio.to_thread(calibration_command, renew=renew, source=by_api, output="json")
             assert json.loads(capsys.readouterr().out) == measured
