@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jwt
 import msgspec
+from jwt.types import Options
 
 from kai_apiserver.errors import (
     NamedResource,
@@ -58,7 +59,7 @@ class _Claims(msgspec.Struct, rename={"kubernetes": "kubernetes.io"}):
 
 _ALGORITHM = "HS256"
 #: What of a token is looked at by `user_of`, which has the server's clock.
-_UNCHECKED = {"verify_exp": False, "verify_iat": False, "verify_aud": False}
+_UNCHECKED: Options = {"verify_exp": False, "verify_iat": False, "verify_aud": False}
 
 
 @dataclass(frozen=True, slots=True)
