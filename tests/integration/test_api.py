@@ -348,7 +348,7 @@ async def test_a_shadows_report_is_answered_with_and_without_the_simulated_windo
         await facts.append(seen("theirs", cpu=1, gpu=1), seen("theirs", cpu=1, gpu=1, node="n0"))
         await recorded(postgres_log, cluster=cluster_name)
     source = AnswerSource(cluster=cluster_name, api_url=api.url)
-    assert await asyncio.to_thread(report, simulate=False, source=source) == 0
+    await asyncio.to_thread(report, simulate=False, source=source)
     assert "default-scheduler bound 1 pods; the shadow: 1 same node" in capsys.readouterr().out
     assert "<svg" in await api.get(f"{path}?format=html")
     page = await api.get(f"/clusters/{cluster_name}/shadow?compare=default-scheduler")
@@ -368,7 +368,7 @@ async def test_a_report_of_hours_is_answered_and_command_and_client_say_the_same
     assert answer["owners"][0]["gpu"]["held"] > 0
     assert answer["owners"][0]["cost"] >= 10, "a thousandth of a second costs one"
     source = AnswerSource(cluster=cluster_name, api_url=api.url)
-    assert await asyncio.to_thread(show, by="namespace", source=source) == 0
+    await asyncio.to_thread(show, by="namespace", source=source)
     assert f"cluster {cluster_name}: " in capsys.readouterr().out
     assert "distinguished by" in (await api.get(f"{path}?by=colour", status=400))["error"]
     assert "nothing of that time" in (await api.get(f"{path}?month=2020-01", status=400))["error"]

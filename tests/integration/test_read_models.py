@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from kai_api.pages.charts import Months
 from kai_cli.history import parquet
-from kai_projector.main import ProjectorMetrics, follow
+from kai_projector.main import Parts, ProjectorMetrics, follow
 from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA, Period, by_month
 from kaicore.analysis.ask.hours.compared import CountedHours
 from kaicore.analysis.ask.hours.kept import keep_hours, kept_hours_of
@@ -373,18 +373,11 @@ async def test_a_spoilt_hour_of_the_account_is_an_event_and_is_kept_anew_by_the_
         spoilt = deepcopy(hour)
         next(iter(spoilt.owners.values())).held[0] += 1
         await kept.save("c1", [spoilt], labels=("project",))
-        leads = asyncio.Event()
-        leads.set()
-        projecting = asyncio.create_task(
-            follow(
-                *(ServiceContext("projector", Health("log"), get_logger()), log, store, "c1"),
-                leads=leads,
-                tried=asyncio.Event(),
-                metrics=ProjectorMetrics(registry=CollectorRegistry()),
-                labels=("project",),
-                check_s=0.001,
-            )
-        )
+        context = ServiceContext("projector", Health("log"), get_logger())
+        metrics = ProjectorMetrics(registry=CollectorRegistry())
+        parts = Parts(context, log, store, metrics, labels=("project",), check_s=0.001)
+        parts.leads.set()
+        projecting = asyncio.create_task(follow(parts, "c1", tried=asyncio.Event()))
         try:
             position = len(events)
             async with asyncio.timeout(60):

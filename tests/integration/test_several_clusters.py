@@ -190,12 +190,12 @@ async def test_submit_shows_where_work_goes_and_why_not_elsewhere(
     file = tmp_path / "wide.yaml"
     file.write_text(json.dumps(manifest("wide", cpu=8)))
     submit = partial(dispatch_commands.submit, file, source=HubSource(database_url=database_url), wait_s=PATIENCE_S)
-    assert await asyncio.to_thread(submit, cluster=["a,b"]) == 0
+    await asyncio.to_thread(submit, cluster=["a,b"])
     shown = capsys.readouterr().out
     assert "in cluster a: " in shown
     assert "; not b: " in shown
     file.write_text(json.dumps(manifest("too-wide", cpu=9)))
-    assert await asyncio.to_thread(submit) == 0
+    await asyncio.to_thread(submit)
     shown = capsys.readouterr().out
     assert "waits at the hub" in shown
     assert all(f"{cluster}: " in shown for cluster in "abc")
@@ -314,10 +314,10 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
     work.write_text(yaml.safe_dump(manifest("work")))
     with pytest.raises(ConfigurationError, match="the hub has no cluster"):
         dispatch_commands.submit(work, **url)
-    assert asyncio.run(cluster_commands.cluster_add("near", data=["images"], cost=3, **url)) == 0
+    asyncio.run(cluster_commands.cluster_add("near", data=["images"], cost=3, **url))
     for _ in range(2):  # the same again changes nothing
-        assert asyncio.run(cluster_commands.cluster_add("far", **url)) == 0
-    assert dispatch_commands.submit(work, cluster=["near,far"], **url) == 0
+        asyncio.run(cluster_commands.cluster_add("far", **url))
+    dispatch_commands.submit(work, cluster=["near,far"], **url)
     for refused, message in (
         (
             lambda: asyncio.run(cluster_commands.cluster_add("near", **url)),
@@ -346,10 +346,10 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
     asyncio.run(_give(database_url, "work", "near"))
     with pytest.raises(ConfigurationError, match=r"near: has 1 dispatches still: work \(Given\); drain it first"):
         asyncio.run(cluster_commands.cluster_remove("near", **url))
-    assert asyncio.run(cluster_commands.cluster_remove("far", **url)) == 0
+    asyncio.run(cluster_commands.cluster_remove("far", **url))
     with pytest.raises(ConfigurationError, match="no cluster 'far' is registered any more"):
         asyncio.run(cluster_commands.cluster_remove("far", **url))
-    assert asyncio.run(cluster_commands.cluster_remove("near", lost=True, **url)) == 0
+    asyncio.run(cluster_commands.cluster_remove("near", lost=True, **url))
 
 
 async def _give(database_url: str, dispatch: str, cluster: str) -> None:

@@ -126,15 +126,13 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
         by_log = await ask_cli(capsys, tmp_path, AnswerSource(database_url=database_url, cluster=cluster_name), at=at)
         by_api = await ask_cli(capsys, tmp_path, AnswerSource(api_url=address, cluster=cluster_name), at=at)
         assert by_api == by_log
-        starts = [
+        for asked in (
+            AnswerSource(database_url=database_url, cluster=cluster_name),
+            AnswerSource(api_url=address, cluster=cluster_name),
+        ):
             await asyncio.to_thread(start_command, "waits", at=at, source=asked, output="json")
-            for asked in (
-                AnswerSource(database_url=database_url, cluster=cluster_name),
-                AnswerSource(api_url=address, cluster=cluster_name),
-            )
-        ]
         first, second = capsys.readouterr().out.splitlines()
-        assert (starts, first) == ([0, 0], second)
+        assert first == second
         code, answer = by_api
         assert code == 1
         assert len(answer["problems"]) == 1
@@ -174,7 +172,7 @@ async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
         await postgres_log.append(cluster_name, units)
     source = AnswerSource(database_url=database_url, cluster=cluster_name)
     assert await kept_calibration(postgres_log, cluster_name) is None
-    assert await asyncio.to_thread(calibration_command, source=source, output="json") == 0
+    await asyncio.to_thread(calibration_command, source=source, output="json")
     measured = json.loads(capsys.readouterr().out)
     kept = await kept_calibration(postgres_log, cluster_name)
     assert kept is not None
@@ -183,5 +181,5 @@ async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
     async with served(postgres_log, database_url) as address:
         by_api = AnswerSource(api_url=address, cluster=cluster_name)
         for renew in (False, True):
-            assert await asyncio.to_thread(calibration_command, renew=renew, source=by_api, output="json") == 0
+            await asyncio.to_thread(calibration_command, renew=renew, source=by_api, output="json")
             assert json.loads(capsys.readouterr().out) == measured

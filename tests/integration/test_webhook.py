@@ -222,10 +222,10 @@ async def test_levels_are_looked_up_in_the_log_and_told_as_warnings(
 def test_certificates_are_written_as_manifests_and_the_authority_before_stays_trusted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert certificates() == 0
+    certificates()
     first = capsys.readouterr().out
     (tmp_path / "secret.yaml").write_text(first)
-    assert certificates(previous=tmp_path / "secret.yaml") == 0
+    certificates(previous=tmp_path / "secret.yaml")
     secret, registered = load_yaml_all(capsys.readouterr().out)
     before, _ = load_yaml_all(first)
     assert sorted(secret["data"]) == ["ca.crt", "tls.crt", "tls.key"]

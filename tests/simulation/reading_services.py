@@ -8,7 +8,7 @@ from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.routes import make_router
 from kai_hub.main import make_app as make_hub_app
-from kai_projector.main import ProjectorMetrics, follow
+from kai_projector.main import Parts, ProjectorMetrics, follow
 from kai_webhook.app import make_app as make_webhook_app
 from kai_webhook.main import KnownTopologies
 from kaicore.analysis.ask.projections.building import GenerationStore
@@ -24,10 +24,9 @@ from tests.simulation.services import Place
 
 async def project(place: Place, views: GenerationStore) -> None:
     """`kai-projector`, of one cluster."""
-    metrics = ProjectorMetrics(registry=CollectorRegistry())
-    leads = asyncio.Event()
-    leads.set()
-    await follow(place.context, place.log, views, place.cluster, leads=leads, tried=asyncio.Event(), metrics=metrics)
+    parts = Parts(place.context, place.log, views, ProjectorMetrics(registry=CollectorRegistry()))
+    parts.leads.set()
+    await follow(parts, place.cluster, tried=asyncio.Event())
 
 
 class Judge:

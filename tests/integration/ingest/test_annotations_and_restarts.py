@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken
+from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken, ReviewedUser
 from kai_ingest.projection import IngestProjection
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.postgres import PostgresLog
@@ -217,7 +217,7 @@ async def test_report_with_a_reviewed_token_is_taken(log: PostgresLog, cluster_n
             if token == "down":
                 raise LogUnavailable("no answer")
             name = "system:serviceaccount:kai-system:kai-exporter"
-            return ReviewedToken(token != "bad", "", name, {NODE_NAME: [token]}, tuple(audiences))
+            return ReviewedToken(token != "bad", "", ReviewedUser(name, {NODE_NAME: [token]}), list(audiences))
 
     authenticator = KubernetesTokens(
         Reviewer(), audience="a", service_accounts=frozenset({"kai-system:kai-exporter"}), clock=lambda: 0.0

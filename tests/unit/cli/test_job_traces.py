@@ -33,7 +33,7 @@ def test_a_list_of_ones_own_is_taken_by_submission(tmp_path: Path, capsys: pytes
     file.write_text(
         "name,submitted,seconds,gpus,queue\nLate One,2026-01-02,60,1,a\n,2026-01-01,60,16,b\nc,2026-01-03,1,1,\n"
     )
-    assert plain_csv(file, out=tmp_path / "out", assuming=JobAssumptions(first=2, nodes=3)) == 0
+    plain_csv(file, out=tmp_path / "out", assuming=JobAssumptions(first=2, nodes=3))
     items = msgspec.json.decode((tmp_path / "out/pods.json").read_bytes())["items"]
     names = [(item["kind"], item["metadata"]["name"]) for item in items[1:]]
     assert names == [("Queue", "a"), ("Queue", "b"), ("Pod", "job-3-0"), ("Pod", "job-3-1"), ("Pod", "late-one")]
@@ -53,10 +53,10 @@ def test_a_bad_row_of_a_list_is_named(tmp_path: Path, row: str, field: str) -> N
 
 
 def test_the_public_traces_of_jobs_become_pods(tmp_path: Path) -> None:
-    assert philly(require_shared("data/traces/philly/philly.csv.gz"), out=tmp_path / "philly") == 0
+    philly(require_shared("data/traces/philly/philly.csv.gz"), out=tmp_path / "philly")
     items = msgspec.json.decode((tmp_path / "philly/pods.json").read_bytes())["items"]
     assert sum(item["kind"] == "Queue" for item in items) > 5
     assert sum(item["kind"] == "Pod" for item in items) >= 2000
-    assert dlrm(require_shared("data/traces/dlrm-2025/instances.csv.gz"), out=tmp_path / "dlrm") == 0
+    dlrm(require_shared("data/traces/dlrm-2025/instances.csv.gz"), out=tmp_path / "dlrm")
     items = msgspec.json.decode((tmp_path / "dlrm/pods.json").read_bytes())["items"]
     assert sum(item["kind"] == "Pod" for item in items) == 2000

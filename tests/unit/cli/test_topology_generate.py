@@ -96,7 +96,7 @@ def domains(path: Path) -> list[set[frozenset[str]]]:
 def test_every_dialect_reads_back_as_the_tree_of_the_labels(
     kind: Dialect, tmp_path: Path, nodes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert generate(kind=kind, labels="example.com/block,example.com/rack", files=[nodes]) == 0
+    generate(kind=kind, labels="example.com/block,example.com/rack", files=[nodes])
     (tmp_path / "topology.yaml").write_text(capsys.readouterr().out)
     assert (
         domains(tmp_path / "topology.yaml")
@@ -114,7 +114,7 @@ def test_every_dialect_reads_back_as_the_tree_of_the_fabric(
     kind: Dialect, tmp_path: Path, fabric: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """n1 and n3 share no leaf, but each shares one with n2; LEAF-2-1 meets LEAF-1-1 in SPINE-1."""
-    assert generate(kind=kind, from_ibnetdiscover=fabric) == 0
+    generate(kind=kind, from_ibnetdiscover=fabric)
     out = tmp_path / "out"
     out.mkdir()
     made = written(capsys)

@@ -12,6 +12,7 @@ from kai_ingest.authentication import (
     NotAllowed,
     NotAuthenticated,
     ReviewedToken,
+    ReviewedUser,
     SharedSecret,
     TooManyReviews,
 )
@@ -78,7 +79,7 @@ def reviewed(
     nodes: Sequence[str] = ("n1",),
     audience: str = "kai-ingest",
 ) -> ReviewedToken:
-    return ReviewedToken(authenticated, "", username, {NODE_NAME: nodes}, (audience,))
+    return ReviewedToken(authenticated, "", ReviewedUser(username, {NODE_NAME: list(nodes)}), [audience])
 
 
 class Clock:

@@ -106,7 +106,7 @@ def test_policy_of_a_package_is_found_by_its_entry_point_listed_checked_and_name
 ) -> None:
     install(tmp_path, "house-rule", "house_policies", SOURCE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert list_policies(output="json") == 0
+    list_policies(output="json")
     (installed,) = json.loads(capsys.readouterr().out)["installed"]
     assert (installed["name"], installed["version"], installed["points"]) == ("spot-last", "2", ["score"])
     assert check("house-rule", clusters=6) == 0

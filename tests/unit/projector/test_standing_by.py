@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from kai_projector import main
-from kai_projector.main import ProjectorMetrics, follow
+from kai_projector.main import Parts, ProjectorMetrics, follow
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.rows import RowChanges
 from kaicore.analysis.ask.projections.store import Generation
@@ -79,13 +79,11 @@ async def _projecting(
     log: MemoryLog, views: MemoryViews, *, leads: bool = True, check_s: float = 0
 ) -> AsyncIterator[None]:
     """Run a projector, from when it says that it has the state, or cannot."""
-    context, tried, leading = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event(), asyncio.Event()
-    metrics = ProjectorMetrics(registry=CollectorRegistry())
+    context, tried = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event()
+    parts = Parts(context, log, views, ProjectorMetrics(registry=CollectorRegistry()), check_s=check_s)
     if leads:
-        leading.set()
-    following = asyncio.create_task(
-        follow(context, log, views, _CLUSTER, leads=leading, tried=tried, metrics=metrics, check_s=check_s)
-    )
+        parts.leads.set()
+    following = asyncio.create_task(follow(parts, _CLUSTER, tried=tried))
     try:
         async with asyncio.timeout(60):
             await tried.wait()

@@ -3,9 +3,10 @@
 `from` and `to` are moments, as `at` is elsewhere: a position, a time, or a time before the log's end.
 """
 
+import inspect
 import re
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -76,28 +77,31 @@ Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]
 
 
-def _asked_reservation(  # long: one parameter for each part of a reservation
-    name: str,
-    start: str,
-    end: str,
-    *,
-    queue: str = "",
-    namespace: str = "",
-    work: str = "",
-    nodes: str = "",
-    labels: str = "",
-    gpus: int = 0,
-    count: int = 0,
-    within: str = "",
-    recurrence: str = "",
-    time_zone: str = "",
-    notice: str = "",
-    drain_by: str = "",
-) -> ReservationQuestion:
-    return ReservationQuestion(**locals())
+def _asked(question: Callable[..., object], **otherwise: object) -> Any:
+    """Return what reads a question from a request's query, with a parameter for each field.
+
+    Args:
+        otherwise: annotations of fields in place of the question's own; None for no parameter.
+    """
+
+    def read(**fields: object) -> object:
+        return question(**fields)
+
+    fields = inspect.signature(question).parameters
+    kept = [one.replace(annotation=otherwise.get(name, one.annotation)) for name, one in fields.items()]
+    read.__dict__["__signature__"] = inspect.Signature([one for one in kept if one.annotation is not None])
+    return Depends(read)
 
 
-AskedReservation = Annotated[ReservationQuestion, Depends(_asked_reservation)]
+#: Most rows in one answer.
+_MOST_ROWS = 100_000
+
+AskedReservation = Annotated[ReservationQuestion, Depends(ReservationQuestion)]
+AskedTopologies = Annotated[TopologyQuestion, Depends(TopologyQuestion)]
+AskedDiff = Annotated[DiffQuestion, Depends(DiffQuestion)]
+AskedJobs = Annotated[JobQuestion, _asked(JobQuestion, since=Since, until=Until)]
+_Limit = Annotated[int, Query(ge=0, le=_MOST_ROWS)]
+AskedRows = Annotated[RowSelection, _asked(RowSelection, limit=_Limit, skip=None, namespaces=None)]
 Settings = Annotated[tuple[str, ...], Query(alias="set", description="KEY=VALUE of another rule")]
 
 
@@ -162,22 +166,9 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
 
     @router.get("/v1/clusters/{cluster}/history/jobs")
     @for_namespaces
-    async def jobs(
-        cluster: str,
-        *,
-        name: str = "",
-        namespace: str = "",
-        queue: str = "",
-        user: str = "",
-        state: str = "",
-        since: Since = "",
-        until: Until = "",
-    ) -> JobHistory:
+    async def jobs(cluster: str, wanted: AskedJobs) -> JobHistory:
         """Return what became of jobs: by attempts where one is named."""
         view = current_view()
-        wanted = JobQuestion(
-            name=name, namespace=namespace, queue=queue, user=user, state=state, since=since, until=until
-        )
         found = await history.jobs(cluster, wanted, namespaces=None if view.whole else view.namespaces)
         if found is None:
             raise HTTPException(503, f"cluster {cluster}: its read models are not made yet")
@@ -397,8 +388,6 @@ async def client_gone(request: Request) -> None:
         pass
 
 
-#: Most rows in one answer.
-_MOST_ROWS = 100_000
 #: Most seconds that a client may wait for news.
 _MOST_WAIT_S = 60.0
 
@@ -487,18 +476,8 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         return seen_of_hub(await forecasts.why(cluster, "Pod", namespace, name, at=at))
 
     @router.get("/v1/clusters/{cluster}/diff")
-    async def diff(
-        cluster: str,
-        *,
-        before: Annotated[str, Query(alias="from")],
-        after: Annotated[str, Query(alias="to")] = "end",
-        kind: str = "",
-        namespace: str = "",
-        node: str = "",
-        queue: str = "",
-    ) -> DiffAnswer:
+    async def diff(cluster: str, wanted: AskedDiff, *, before: Since, after: Until = "end") -> DiffAnswer:
         """Return what is different between two moments: what is new, gone or changed, field by field."""
-        wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
         return await inquiry.diff(cluster, before, after, wanted)
 
     @router.get("/v1/clusters/{cluster}/priority")
@@ -530,18 +509,8 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         return await inquiry.who(cluster, queue, at=at, settings=settings, change=change, namespaces=seen)
 
     @router.get("/v1/clusters/{cluster}/topologies")
-    async def topologies(
-        cluster: str,
-        *,
-        topology: str = "",
-        slots: str = "",
-        pod: str = "",
-        segments: str = "",
-        nodes: bool = False,
-        at: str = "",
-    ) -> TopologiesAnswer:
+    async def topologies(cluster: str, wanted: AskedTopologies, at: str = "") -> TopologiesAnswer:
         """Return what the domains of the topologies have, use, and still have room for."""
-        wanted = TopologyQuestion(topology=topology, slots=slots, pod=pod, segments=segments, nodes=nodes)
         return await inquiry.topologies(cluster, wanted, at=at)
 
     @router.get("/v1/clusters/{cluster}/groups/{kind}/{namespace}/{name}/topology-assignment")
@@ -553,20 +522,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
 
     @router.get("/v1/clusters/{cluster}/{kind}")
     @for_namespaces
-    async def listing(
-        cluster: str,
-        kind: str,
-        *,
-        namespace: str = "",
-        name: str = "",
-        queue: str = "",
-        node: str = "",
-        pending: bool = False,
-        rejected: bool = False,
-        limit: Annotated[int, Query(ge=0, le=_MOST_ROWS)] = 0,
-        after: str = "",
-        at: str = "",
-    ) -> Listing:
+    async def listing(cluster: str, kind: str, wanted: AskedRows, *, after: str = "", at: str = "") -> Listing:
         """List pods, groups, queues, nodes or cycles; `next` is the next page's `after`, of the same moment."""
         if kind not in ROWS:
             raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
@@ -574,17 +530,8 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         if not view.whole and kind not in _NAMESPACED:
             raise HTTPException(403, f"{kind} are for callers who may see all of cluster {cluster}")
         skip, at = _cursor(after, at)
-        wanted = RowSelection(
-            skip=skip,
-            namespace=namespace,
-            namespaces=None if view.whole else view.namespaces,
-            name=name,
-            queue=queue,
-            node=node,
-            pending=pending,
-            rejected=rejected,
-            limit=limit,
-        )
+        seen = None if view.whole else view.namespaces
+        wanted = msgspec.structs.replace(wanted, skip=skip, namespaces=seen)
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
         return await forecasts.listing(cluster, kind, wanted, at=at, now=0 if at else time.time_ns() // 1000)

@@ -197,22 +197,22 @@ class Evicting(Carrier[PodEviction]):
 
     async def _act(self, task: PodEviction, _: Attempt) -> None:
         """See `Carrier`; the reason comes afterwards, for the API server says something less telling as it evicts."""
-        await self._client.post(eviction_path(task), eviction_document(task))
+        await self.client.post(eviction_path(task), eviction_document(task))
         if reason_on_pod(task):
-            document = condition_document(task, now=self._clock())
+            document = condition_document(task, now=self.clock())
             with suppress(ApiStatus, ClusterUnavailable):
-                await self._client.patch(condition_path(task), document, content_type=STRATEGIC_MERGE_PATCH)
+                await self.client.patch(condition_path(task), document, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _end(self, task: PodEviction, outcome: Outcome | None) -> None:
         """See `Carrier`."""
         if outcome is None:
-            self._metrics.eviction("dropped")
+            self.metrics.eviction("dropped")
             return
         result = "evicted"
         if isinstance(outcome, EvictionFailed):
             result = "gone" if outcome.gone else "failed"
-        self._metrics.eviction(result)
-        self._log.info("eviction", pod=task.subject, node=task.decision.node, result=result)
+        self.metrics.eviction(result)
+        self.log.info("eviction", pod=task.subject, node=task.decision.node, result=result)
 
 
 def write_statuses(

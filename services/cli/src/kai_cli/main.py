@@ -175,7 +175,7 @@ _with_commands()
 _USUAL = {"report": "show", "topology": "show", "what-if": "history"}
 
 
-def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     """Print the script that completes `kai` in a shell.
 
     For bash: `source <(kai completion bash)` in ~/.bashrc. For zsh: `kai completion zsh > "${fpath[1]}/_kai"`.
@@ -185,7 +185,6 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
         shell: bash, zsh or fish.
     """
     sys.stdout.write(app.generate_completion(prog_name="kai", shell=shell))
-    return 0
 
 
 def _has_subcommand(arguments: list[str]) -> bool:

@@ -12,8 +12,7 @@ Has an API server review tokens (`authentication.k8s.io/v1`); the service accoun
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Protocol, TypeVar
 
@@ -88,15 +87,20 @@ class SharedSecret:
         return node
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewedToken:
+class ReviewedUser(msgspec.Struct, frozen=True):
+    """The user that a token is of (`authentication.k8s.io/v1` UserInfo)."""
+
+    username: str = ""
+    extra: dict[str, list[str]] | None = None
+
+
+class ReviewedToken(msgspec.Struct, frozen=True):
     """The status of a TokenReview (`authentication.k8s.io/v1` TokenReviewStatus)."""
 
-    authenticated: bool
+    authenticated: bool = False
     error: str = ""
-    username: str = ""
-    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    audiences: tuple[str, ...] = ()
+    user: ReviewedUser = ReviewedUser()
+    audiences: list[str] | None = None
 
 
 class TokenReviewer(Protocol):
@@ -183,11 +187,12 @@ class KubernetesTokens:
             raise AuthenticationUnavailable(f"TokenReview: {error}") from error
         if not reviewed.authenticated:
             return NotAuthenticated(f"TokenReview: {reviewed.error or 'not authenticated'}")
-        if self._audiences and not set(self._audiences) & set(reviewed.audiences):
-            return NotAuthenticated(f"TokenReview: status.audiences: is for others: {list(reviewed.audiences)}")
-        if reviewed.username not in self._usernames:
-            return NotAllowed(f"TokenReview: status.user.username: is no exporter: {reviewed.username!r}")
-        nodes = list(reviewed.extra.get(NODE_NAME, ()))
+        if self._audiences and not set(self._audiences) & set(reviewed.audiences or ()):
+            return NotAuthenticated(f"TokenReview: status.audiences: is for others: {reviewed.audiences}")
+        user = reviewed.user
+        if user.username not in self._usernames:
+            return NotAllowed(f"TokenReview: status.user.username: is no exporter: {user.username!r}")
+        nodes = (user.extra or {}).get(NODE_NAME, [])
         if len(nodes) != 1 or not nodes[0]:
             return NotAllowed(
                 f"TokenReview: status.user.extra[{NODE_NAME}]: must name one node, as it does for a token that a "
@@ -209,20 +214,8 @@ def _keep(kept: OrderedDict[bytes, _Kept], key: bytes, value: _Kept, *, most: in
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
-class _User(msgspec.Struct, frozen=True):
-    username: str = ""
-    extra: dict[str, list[str]] | None = None
-
-
-class _Status(msgspec.Struct, frozen=True):
-    authenticated: bool = False
-    error: str = ""
-    user: _User = _User()
-    audiences: list[str] | None = None
-
-
 class _TokenReview(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
+    status: ReviewedToken = ReviewedToken()
 
 
 _decoder = msgspec.json.Decoder(_TokenReview)
@@ -242,13 +235,6 @@ class KubernetesReviewer:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         answer = await self._client.post(_PATH, body)
         try:
-            status = _decoder.decode(answer).status
+            return _decoder.decode(answer).status
         except msgspec.DecodeError as error:
             raise ClusterUnavailable(f"POST {_PATH}: not a TokenReview: {error}") from error
-        return ReviewedToken(
-            authenticated=status.authenticated,
-            error=status.error,
-            username=status.user.username,
-            extra=status.user.extra or {},
-            audiences=tuple(status.audiences or ()),
-        )

@@ -8,6 +8,7 @@ no pages of documentation: FastAPI's would be loaded from elsewhere.
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -79,28 +80,21 @@ _STATUS: dict[type[KaiError], int] = {
 _encoder = msgspec.json.Encoder()
 
 
+@dataclass(eq=False)
 class ReportRoutes:
-    """The parts behind the two routes."""
+    """The parts behind the two routes.
 
-    def __init__(
-        self,
-        ingest: Ingest,
-        authenticator: Authenticator,
-        *,
-        cluster: str,
-        health: Health,
-        metrics: IngestMetrics,
-        logger: Logger,
-    ) -> None:
-        """Args:
+    Attributes:
         health: reports wait until its condition `PROJECTION` is met.
-        """
-        self._ingest = ingest
-        self._authenticator = authenticator
-        self._cluster = cluster
-        self._health = health
-        self._metrics = metrics
-        self._logger = logger
+    """
+
+    ingest: Ingest
+    authenticator: Authenticator
+    _: KW_ONLY
+    cluster: str
+    health: Health
+    metrics: IngestMetrics
+    logger: Logger
 
     async def one(self, cluster: str, node: str, request: Request) -> Response:
         """Take one node's report."""
@@ -117,24 +111,24 @@ class ReportRoutes:
             response = Response(status_code=400)
         except tuple(_STATUS) as error:
             status = _STATUS.get(type(error), 422)
-            self._metrics.refused.labels(f"http-{status}").inc()
-            self._logger.warning(
+            self.metrics.refused.labels(f"http-{status}").inc()
+            self.logger.warning(
                 "report refused", node=shown(node), client=_client(request), status=status, error=str(error)
             )
             response = error_response(status, str(error), _HEADERS.get(status))
         except (LogError, AuthenticationUnavailable) as error:
-            self._logger.warning("report not taken", node=shown(node), error=str(error))
+            self.logger.warning("report not taken", node=shown(node), error=str(error))
             response = error_response(503, str(error), _RETRY_AFTER)
-        self._metrics.requests.labels(str(response.status_code)).inc()
+        self.metrics.requests.labels(str(response.status_code)).inc()
         return response
 
     async def _handle(self, cluster: str, node: str, request: Request) -> Response:
-        if cluster != self._cluster:
-            raise _WrongCluster(f"cluster: only {self._cluster!r} is served here: {shown(cluster)!r}")
+        if cluster != self.cluster:
+            raise _WrongCluster(f"cluster: only {self.cluster!r} is served here: {shown(cluster)!r}")
         await self._authenticate(node, request)
         body = await request.body()
         _check_text(body)
-        if why := self._health.conditions.get(PROJECTION):
+        if why := self.health.conditions.get(PROJECTION):
             return error_response(503, f"the log is still being read: {why}", _RETRY_AFTER)
 
         async def still_waited_for() -> None:
@@ -144,14 +138,14 @@ class ReportRoutes:
 
         if node == EVERY_NODE:
             return _json(_Answers(await self._take_several(body, still_waited_for)))
-        (answer,) = await self._ingest.take([decode_report(body, node=node)], still_waited_for=still_waited_for)
+        (answer,) = await self.ingest.take([decode_report(body, node=node)], still_waited_for=still_waited_for)
         return _json(answer, status=409 if answer.status == "superseded" else 200)
 
     async def _authenticate(self, node: str, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise NotAuthenticated("header Authorization: no bearer token")
-        speaks_for = await self._authenticator.node_of(token.strip(), client=_client(request))
+        speaks_for = await self.authenticator.node_of(token.strip(), client=_client(request))
         if speaks_for not in (node, EVERY_NODE):
             raise NotAllowed(f"node: the token of node {speaks_for!r} is not for node {shown(node)!r}")
 
@@ -165,14 +159,14 @@ class ReportRoutes:
                     raise InvalidObject(f"report of Node {report.node}", "node", report.node, "reports twice")
             except InvalidObject as error:
                 node = value.get("node") if isinstance(value, dict) else None
-                self._metrics.refused.labels("report").inc()
-                self._metrics.reports.labels("refused").inc()
-                self._logger.warning("report refused", node=shown(node), error=str(error))
+                self.metrics.refused.labels("report").inc()
+                self.metrics.reports.labels("refused").inc()
+                self.logger.warning("report refused", node=shown(node), error=str(error))
                 answers.append(ReportAnswer(shown(node), "refused", str(error)))
                 continue
             reports[report.node] = report
             answers.append(None)
-        taken = iter(await self._ingest.take(list(reports.values()), still_waited_for=still_waited_for))
+        taken = iter(await self.ingest.take(list(reports.values()), still_waited_for=still_waited_for))
         return [next(taken) if answer is None else answer for answer in answers]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,7 +14,7 @@ from kaicore.analysis.ask.hours.kept import keep_hours
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.analysis.replay.samples import SampleDifference
-from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck, states
+from kaicore.analysis.replay.self_check import Reporting, SelfCheck, states
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
@@ -116,6 +117,29 @@ class ProjectorMetrics:
         self._lag.labels(cluster).set(max(0, head - position))
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that each cluster's read models are kept with.
+
+    Attributes:
+        sender: sends the spans that end to a receiver of traces.
+        labels: of pods, by which hours are kept.
+        check_s: how often memory and log are compared; 0: never.
+        leads: is set while this instance leads. While it stands by, it takes in what the one that leads has saved, so
+            that it takes over in the same time however long the log is.
+    """
+
+    context: ServiceContext
+    log: EventLog
+    store: GenerationStore
+    metrics: ProjectorMetrics
+    sender: "OtlpSender | None" = None
+    notifications: "Notifications | None" = None
+    labels: tuple[str, ...] = ()
+    check_s: float = 0.0
+    leads: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
     """Keep the read models until the process is to stop."""
     metrics = ProjectorMetrics(registry=context.registry)
@@ -130,19 +154,15 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
                 context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG, STATES)
             ) as lead_in_turn,
         ):
-            leads = asyncio.Event()
-            labels = tuple(filter(None, map(str.strip, settings.report_labels.split(","))))
-            following = _follow_all(
-                *(context, log, store),
-                leads=leads,
-                metrics=metrics,
+            parts = Parts(
+                *(context, log, store, metrics),
                 sender=sender,
                 notifications=notifications,
-                labels=labels,
+                labels=tuple(filter(None, map(str.strip, settings.report_labels.split(",")))),
                 check_s=settings.check_s,
             )
-            async with beside(following):
-                await lead_in_turn(lambda: _lead(context, leads, sender, notifications))
+            async with beside(_follow_all(parts)):
+                await lead_in_turn(lambda: _lead(parts))
 
 
 @asynccontextmanager
@@ -165,33 +185,21 @@ async def _notifications(
         yield opened
 
 
-async def _lead(
-    context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None", notifications: "Notifications | None"
-) -> None:
-    sending = [asyncio.create_task(one.run()) for one in (sender, notifications) if one is not None]
-    stopping = asyncio.create_task(context.stopping.wait())
-    leads.set()
+async def _lead(parts: Parts) -> None:
+    sending = [asyncio.create_task(one.run()) for one in (parts.sender, parts.notifications) if one is not None]
+    stopping = asyncio.create_task(parts.context.stopping.wait())
+    parts.leads.set()
     try:
         ended, _ = await asyncio.wait((stopping, *sending), return_when=asyncio.FIRST_COMPLETED)
         for one in ended:
             one.result()
     finally:
-        leads.clear()
+        parts.leads.clear()
         await end_all((stopping, *sending))
 
 
-async def _follow_all(
-    context: ServiceContext,
-    log: EventLog,
-    store: ViewStore,
-    *,
-    leads: asyncio.Event,
-    metrics: ProjectorMetrics,
-    sender: "OtlpSender | None",
-    notifications: "Notifications | None",
-    labels: tuple[str, ...],
-    check_s: float,
-) -> None:
+async def _follow_all(parts: Parts) -> None:
+    context = parts.context
     following: list[asyncio.Task[None]] = []
     tried: dict[str, asyncio.Event] = {}
     catching_up: list[asyncio.Task[None]] = []
@@ -199,22 +207,11 @@ async def _follow_all(
     try:
         while True:
             with suppress(KaiError):
-                for cluster in without_hub(await log.clusters()):
+                for cluster in without_hub(await parts.log.clusters()):
                     if cluster not in tried:
                         tried[cluster] = asyncio.Event()
-                        work = follow(
-                            *(context, log, store, cluster),
-                            leads=leads,
-                            tried=tried[cluster],
-                            metrics=metrics,
-                            sender=sender,
-                            notifications=notifications,
-                            labels=labels,
-                            check_s=check_s,
-                        )
-                        following.append(asyncio.create_task(work))
-                        keeping = _keep_account(context, log, cluster, leads=leads, labels=labels)
-                        following.append(asyncio.create_task(keeping))
+                        works = (follow(parts, cluster, tried=tried[cluster]), _keep_account(parts, cluster))
+                        following += map(asyncio.create_task, works)
                 if not catching_up:
                     catching_up.append(asyncio.create_task(_catch_up(context, tuple(tried.values()))))
             await context.sleep(_LOOK_S)
@@ -250,47 +247,33 @@ def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: P
     return OtlpSender(url, headers, sent=metrics.sent_spans, dropped=metrics.dropped_spans, logger=context.log)
 
 
-async def follow(
-    context: ServiceContext,
-    log: EventLog,
-    store: GenerationStore,
-    cluster: str,
-    *,
-    leads: asyncio.Event,
-    tried: asyncio.Event,
-    metrics: ProjectorMetrics,
-    sender: "OtlpSender | None" = None,
-    notifications: "Notifications | None" = None,
-    labels: tuple[str, ...] = (),
-    check_s: float = 0.0,
-) -> None:
-    """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
+async def follow(parts: Parts, cluster: str, *, tried: asyncio.Event) -> None:
+    """Keep one cluster's read models until cancelled.
 
     Args:
-        leads: is set while this instance leads. While it stands by, it takes in what the one that leads has saved, so
-            that it takes over in the same time however long the log is.
         tried: is set as soon as it has the cluster's state, or cannot have it.
     """
-    logger = context.log.bind(cluster=cluster)
+    log, metrics = parts.log, parts.metrics
+    logger = parts.context.log.bind(cluster=cluster)
     builder: Builder | None = None
-    check = _self_check(log, cluster, lambda: builder, logger=logger, labels=labels, every_s=check_s)
+    check = _self_check(parts, cluster, lambda: builder, logger)
     while True:
         try:
-            builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
-            if notifications is not None:
-                builder.watcher = await notifications.maker(log, cluster, upto=builder.generation.position)
+            builder = await _stand_by(parts, cluster, builder=builder, tried=tried)
+            if parts.notifications is not None:
+                builder.watcher = await parts.notifications.maker(log, cluster, upto=builder.generation.position)
             check.trust(builder.state)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
-            while leads.is_set():
+            while parts.leads.is_set():
                 events = await builder.step()
                 metrics.took(cluster, len(events))
-                if sender is not None:
-                    await _send_spans(log, builder, events, sender)
+                if parts.sender is not None:
+                    await _send_spans(log, builder, events, parts.sender)
                 position, head = builder.generation.position, (await log.head(cluster)).position
                 metrics.reached(cluster, position=position, head=head)
                 if check.look(builder.state, idle=position >= head) is not None:
                     # What was written by a wrong state is wrong as well.
-                    builder = await Builder.anew(log, store, cluster)
+                    builder = await Builder.anew(log, parts.store, cluster)
                     break
                 if position >= head:
                     await builder.catch_up()
@@ -313,25 +296,11 @@ async def follow(
 
 
 def _self_check(
-    log: EventLog,
-    cluster: str,
-    building: Callable[[], Builder | None],
-    *,
-    logger: Logger,
-    labels: tuple[str, ...],
-    every_s: float,
+    parts: Parts, cluster: str, building: Callable[[], Builder | None], logger: Logger
 ) -> SelfCheck[ClusterState]:
-    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
-    memory = _memory(log, cluster, building, labels)
-    return SelfCheck(memory, reporting, every_s=every_s, monotonic=time.monotonic)
-
-
-def _memory(
-    log: EventLog, cluster: str, building: Callable[[], Builder | None], labels: tuple[str, ...]
-) -> Memory[ClusterState]:
-    """Return how the state is checked, and the rows that a builder has saved."""
-
-    hours = CountedHours(log, cluster, labels=labels)
+    """Return what checks the state, and the rows that a builder has saved."""
+    log = parts.log
+    hours = CountedHours(log, cluster, labels=parts.labels)
     rows = FoldedRows(log, hours)
 
     async def sampled(state: ClusterState) -> SampleDifference | None:
@@ -344,45 +313,37 @@ def _memory(
             return None
         return await builder.stored_differs(after, upto) or await builder.times_differ(rows) or await hours.differ()
 
-    return states(log, cluster)._replace(fold=rows.fold, sampled=sampled, stored=stored)
+    memory = states(log, cluster)._replace(fold=rows.fold, sampled=sampled, stored=stored)
+    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
+    return SelfCheck(memory, reporting, every_s=parts.check_s, monotonic=time.monotonic)
 
 
-async def _keep_account(
-    context: ServiceContext, log: EventLog, cluster: str, *, leads: asyncio.Event, labels: tuple[str, ...]
-) -> None:
+async def _keep_account(parts: Parts, cluster: str) -> None:
     """Keep the hours of one cluster's account, each once it is over, while this instance leads."""
     while True:
-        await leads.wait()
+        await parts.leads.wait()
         try:
-            await keep_hours(log, cluster, labels=labels)
+            await keep_hours(parts.log, cluster, labels=parts.labels)
         except KaiError as error:
-            context.log.warning("keeping hours of the account waits", cluster=cluster, error=str(error))
+            parts.context.log.warning("keeping hours of the account waits", cluster=cluster, error=str(error))
         await asyncio.sleep(_HOURS_S)
 
 
-async def _stand_by(
-    log: EventLog,
-    store: GenerationStore,
-    cluster: str,
-    *,
-    builder: Builder | None,
-    leads: asyncio.Event,
-    tried: asyncio.Event,
-) -> Builder:
+async def _stand_by(parts: Parts, cluster: str, *, builder: Builder | None, tried: asyncio.Event) -> Builder:
     """Trail the instance that leads until this one does; return the builder that goes on."""
     stood_by = False
-    while not leads.is_set():
+    while not parts.leads.is_set():
         stood_by = True
         if builder is None:
-            builder = await Builder.beside(log, store, cluster)
+            builder = await Builder.beside(parts.log, parts.store, cluster)
         else:
             await builder.trail()
         tried.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(_TRAIL_S):
-                await leads.wait()
+                await parts.leads.wait()
     if builder is None:
-        builder = await Builder.resume(log, store, cluster)
+        builder = await Builder.resume(parts.log, parts.store, cluster)
     elif stood_by:
         await builder.trail()
     tried.set()

@@ -21,7 +21,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -466,35 +466,26 @@ _DISCOVER_S = 2.0
 _ALL = "all"
 
 
+@dataclass(eq=False)
 class Relay:
-    """Relays some clusters of a log, or all."""
+    """Relays some clusters of a log, or all.
 
-    def __init__(
-        self,
-        log: EventLog,
-        bus: Bus,
-        *,
-        clusters: tuple[str, ...],
-        options: RelayOptions,
-        metrics: RelayMetrics,
-        readiness: Readiness,
-        logger: Logger,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        """Args:
+    Attributes:
         clusters: which; empty for all that the log has.
         readiness: records what works.
-        """
-        self._jitter = jitter
-        self._log = log
-        self._bus = bus
-        self._clusters = clusters
-        self._options = options
-        self._metrics = metrics
-        self._readiness = readiness
-        self._logger = logger
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._relays: dict[str, ClusterRelay] = {}
+    """
+
+    log: EventLog
+    bus: Bus
+    _: KW_ONLY
+    clusters: tuple[str, ...]
+    options: RelayOptions
+    metrics: RelayMetrics
+    readiness: Readiness
+    logger: Logger
+    jitter: Callable[[], float] = random.random
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _relays: dict[str, ClusterRelay] = field(default_factory=dict, init=False)
 
     def leads(self) -> tuple[str, ...]:
         """Return the clusters that no other relay is known to publish, sorted."""
@@ -509,7 +500,7 @@ class Relay:
                     if cluster not in self._tasks:
                         self._tasks[cluster] = asyncio.ensure_future(self._relay(cluster))
                 running = [task for task in self._tasks.values() if not task.done()]
-                look_s = _DISCOVER_S if running and self._bus.connected else _RETRY_S
+                look_s = _DISCOVER_S if running and self.bus.connected else _RETRY_S
                 await asyncio.wait([stop, *running], timeout=look_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in self._tasks.values():
                     if task.done():
@@ -518,30 +509,30 @@ class Relay:
             await end_all((stop, *self._tasks.values()))
 
     async def _find_clusters(self) -> tuple[str, ...]:
-        if not self._bus.connected:
-            self._readiness.fails(_ALL, BUS, "not connected")
+        if not self.bus.connected:
+            self.readiness.fails(_ALL, BUS, "not connected")
         try:
-            with_events = tuple(await self._log.clusters())
+            with_events = tuple(await self.log.clusters())
         except LogUnavailable as error:
-            self._readiness.fails(_ALL, LOG, str(error))
+            self.readiness.fails(_ALL, LOG, str(error))
             return ()
-        if self._bus.connected:
-            self._readiness.works(_ALL)
-        return self._clusters or with_events
+        if self.bus.connected:
+            self.readiness.works(_ALL)
+        return self.clusters or with_events
 
     async def _relay(self, cluster: str) -> None:
         relay = ClusterRelay(
-            self._log,
-            self._bus,
+            self.log,
+            self.bus,
             cluster,
-            options=self._options,
-            metrics=self._metrics,
-            readiness=self._readiness,
-            logger=self._logger,
-            jitter=self._jitter,
+            options=self.options,
+            metrics=self.metrics,
+            readiness=self.readiness,
+            logger=self.logger,
+            jitter=self.jitter,
         )
         self._relays[cluster] = relay
         try:
             await relay.run()
         except InvalidObject as error:
-            self._logger.error("cluster is not relayed; its readers use the log", error=str(error))
+            self.logger.error("cluster is not relayed; its readers use the log", error=str(error))

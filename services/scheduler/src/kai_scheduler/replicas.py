@@ -12,8 +12,9 @@ for a while. All this is a hint: a cycle is appended only if no other cycle of t
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Protocol
 
@@ -119,48 +120,40 @@ class Live(Protocol):
         """Tell that this replica goes on."""
 
 
+@dataclass(eq=False)
 class ReplicaList:
-    """The list of a shard's replicas in the log, as one of them keeps it."""
+    """The list of a shard's replicas in the log, as one of them keeps it.
 
-    def __init__(
-        self,
-        log: EventLog,
-        *,
-        shard: str,
-        replica: str,
-        actor: str,
-        live: Live | None,
-        clock: Callable[[], int],
-        monotonic: Callable[[], float],
-    ) -> None:
-        """Args:
+    Attributes:
         replica: this one's; empty for a scheduler that has the shard for itself.
         actor: who appends; unlike that of any other process.
         live: tells who is live; None without replicas.
         clock: microseconds since the epoch.
-        """
-        self._log = log
-        self._shard = shard
-        self._replica = replica
-        self._actor = actor
-        self._live = live
-        self._clock = clock
-        self._monotonic = monotonic
-        self._seen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        self._unlike_since = 0.0
-        #: The replicas that this one has seen live.
-        self._met: set[str] = set()
-        self._numbers = count(1)
+    """
+
+    log: EventLog
+    _: KW_ONLY
+    shard: str
+    replica: str
+    actor: str
+    live: Live | None
+    clock: Callable[[], int]
+    monotonic: Callable[[], float]
+    _seen: tuple[tuple[str, ...], tuple[str, ...]] = field(default=((), ()), init=False)
+    _unlike_since: float = field(default=0.0, init=False)
+    #: The replicas that this one has seen live.
+    _met: set[str] = field(default_factory=set, init=False)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False)
 
     def listed(self, state: CycleView) -> bool:
         """Tell whether this scheduler may decide: it is listed, or none is and it has no name."""
-        replicas = state.replicas.get(self._shard, ())
-        return self._replica in replicas if self._replica else not replicas
+        replicas = state.replicas.get(self.shard, ())
+        return self.replica in replicas if self.replica else not replicas
 
     def begin(self) -> None:
         """Announce this replica from now on."""
-        if self._live is not None:
-            self._live.start()
+        if self.live is not None:
+            self.live.start()
 
     async def keep(self, state: CycleView) -> int:
         """Record another list if it is time; return the position of that, or 0.
@@ -168,40 +161,40 @@ class ReplicaList:
         Raises:
             LogUnavailable: nothing is known of the outcome; the next call finds it in the state, or tries again.
         """
-        due = self._due(state.replicas.get(self._shard, ()))
+        due = self._due(state.replicas.get(self.shard, ()))
         return 0 if due is None else await self._record(state, due)
 
     async def leave(self, state: CycleView) -> None:
         """Take this replica off the list; never raises for a log that does not answer."""
-        replicas = state.replicas.get(self._shard, ())
-        if len(replicas) > 1 and self._replica in replicas:
+        replicas = state.replicas.get(self.shard, ())
+        if len(replicas) > 1 and self.replica in replicas:
             with suppress(LogUnavailable):
-                await self._record(state, tuple(one for one in replicas if one != self._replica))
+                await self._record(state, tuple(one for one in replicas if one != self.replica))
 
     async def _record(self, state: CycleView, replicas: tuple[str, ...]) -> int:
-        stream = replicas_stream(self._shard)
+        stream = replicas_stream(self.shard)
         event = NewEvent(
-            id=derived_id(state.cluster, stream, self._actor, str(next(self._numbers))),
+            id=derived_id(state.cluster, stream, self.actor, str(next(self._numbers))),
             stream=stream,
-            payload=ReplicasChanged(shard=self._shard, replicas=replicas),
-            actor=self._actor,
-            occurred_at=self._clock(),
-            subject=self._shard,
+            payload=ReplicasChanged(shard=self.shard, replicas=replicas),
+            actor=self.actor,
+            occurred_at=self.clock(),
+            subject=self.shard,
         )
         try:
             expect = {stream: state.versions.get(stream, 0)}
-            (outcome,) = await self._log.append(state.cluster, [Unit((event,))], expect=expect)
+            (outcome,) = await self.log.append(state.cluster, [Unit((event,))], expect=expect)
         except StaleExpectation:
             return 0
         return outcome.positions[-1]
 
     def _due(self, listed: tuple[str, ...]) -> tuple[str, ...] | None:
-        if self._live is None:
+        if self.live is None:
             return () if listed else None
-        self._live.pulse()
-        if not self._live.settled:
+        self.live.pulse()
+        if not self.live.settled:
             return None
-        live, now = self._live.live, self._monotonic()
+        live, now = self.live.live, self.monotonic()
         if (listed, live) != self._seen:
             self._seen, self._unlike_since = (listed, live), now
         unlike_s = now - self._unlike_since
@@ -209,7 +202,7 @@ class ReplicaList:
         if unlike_s < _STRANGER_S:
             # Two that begin at once do not see each other yet.
             live = tuple(sorted({*live, *(one for one in listed if one not in self._met)}))
-        return due_replicas(listed, live, replica=self._replica, fresh=self._live.fresh, unlike_s=unlike_s)
+        return due_replicas(listed, live, replica=self.replica, fresh=self.live.fresh, unlike_s=unlike_s)
 
 
 #: Seconds between two looks at whether the others are known, and whether they are gone.

@@ -9,7 +9,7 @@ POST /simulator/nodes/{node}/devices         {"resource": "nvidia.com/gpu", "id"
 POST /simulator/nodes/{node}/lag             {"statusSeconds": 2, "podresourcesSeconds": 0.4, "syncSeconds": 0.1}
 POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wrongFingerprint": true}
 
-They take a bearer token that may do so (`control_access`); what is wrong is said as `{"error": "…"}`.
+They take a bearer token that may do so; what is wrong is said as `{"error": "…"}`.
 
 Access to the fleet's control endpoints: for clients that the API server admits, as with a kubelet's own server.
 
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
-from kaicore.errors import ClusterError, KaiError
+from kaicore.errors import ClusterError
 from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,9 +36,6 @@ from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet.inventory import available, held_by
 from kai_fleet.kubelet.machine import members, to_cpulist
 from kai_fleet.node.runtime import NodeRuntime
-
-_AUTHENTICATION = "/apis/authentication.k8s.io/v1/tokenreviews"
-_AUTHORIZATION = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -58,51 +55,44 @@ class _Review(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class ControlRefused(KaiError):
-    """A caller may not use the control endpoints; `status` is the HTTP status that says so."""
-
-    def __init__(self, status: HTTPStatus, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-async def check_access(client: KubeClient, authorization: str, *, method: str, path: str) -> None:
+async def _check_access(client: KubeClient, request: Request) -> None:
     """Ask the API server whether a caller may send a request.
 
-    Raises ControlRefused: 401 without a token that the server knows, 403 where its user may not, 503 where the server
+    Raises HTTPException: 401 without a token that the server knows, 403 where its user may not, 503 where the server
     does not answer.
 
     Args:
         client: of the fleet's API server; it needs `create` of tokenreviews and subjectaccessreviews.
-        authorization: the header of this name; empty for none.
     """
-    scheme, _, token = authorization.partition(" ")
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise ControlRefused(
-            HTTPStatus.UNAUTHORIZED, "header Authorization: no bearer token (the API server's administrator has one)"
-        )
+        raise _unauthorized("header Authorization: no bearer token (the API server's administrator has one)")
+    verb, path = request.method.lower(), request.url.path
     try:
-        review = await _review(
-            client, _AUTHENTICATION, "authentication.k8s.io/v1", "TokenReview", {"token": token.strip()}
-        )
+        review = await _review(client, "authentication.k8s.io/v1", "TokenReview", {"token": token.strip()})
         if not review.authenticated:
-            raise ControlRefused(HTTPStatus.UNAUTHORIZED, "the API server does not know this token")
+            raise _unauthorized("the API server does not know this token")
         user = review.user
         spec = {
             "user": user.username,
             "uid": user.uid,
             "groups": user.groups or [],
             "extra": user.extra or {},
-            "nonResourceAttributes": {"path": path, "verb": method.lower()},
+            "nonResourceAttributes": {"path": path, "verb": verb},
         }
-        access = await _review(client, _AUTHORIZATION, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
+        access = await _review(client, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
     except (ClusterError, msgspec.DecodeError) as error:
-        raise ControlRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server reviews no tokens: {error}") from error
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server reviews no tokens: {error}") from error
     if not access.allowed:
-        raise ControlRefused(HTTPStatus.FORBIDDEN, f"{user.username} may not {method.lower()} {path}")
+        raise HTTPException(HTTPStatus.FORBIDDEN, f"{user.username} may not {verb} {path}")
 
 
-async def _review(client: KubeClient, path: str, version: str, kind: str, spec: dict[str, Any]) -> _Status:
+def _unauthorized(why: str) -> HTTPException:
+    return HTTPException(HTTPStatus.UNAUTHORIZED, why, {"WWW-Authenticate": "Bearer"})
+
+
+async def _review(client: KubeClient, version: str, kind: str, spec: dict[str, Any]) -> _Status:
+    path = f"/apis/{version}/{kind.lower()}s"
     answer = await client.post(path, {"apiVersion": version, "kind": kind, "spec": spec})
     return msgspec.json.decode(answer, type=_Review).status
 
@@ -159,7 +149,7 @@ def control_app(current: Callable[[], Fleet | None]) -> FastAPI:
     async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         if request.url.path.startswith(_CONTROL):
             try:
-                await _check_access(_joined(current), request)
+                await _check_access(_joined(current).client, request)
             except HTTPException as error:
                 return error_response(error.status_code, error.detail, error.headers)
         return await call(request)
@@ -172,15 +162,6 @@ def _joined(current: Callable[[], Fleet | None]) -> Fleet:
     if fleet is None:
         raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the fleet has not joined yet")
     return fleet
-
-
-async def _check_access(fleet: Fleet, request: Request) -> None:
-    authorization = request.headers.get("Authorization", "")
-    try:
-        await check_access(fleet.client, authorization, method=request.method, path=request.url.path)
-    except ControlRefused as refused:
-        headers = {"WWW-Authenticate": "Bearer"} if refused.status is HTTPStatus.UNAUTHORIZED else None
-        raise HTTPException(refused.status, str(refused), headers) from refused
 
 
 def _control_routes(joined: Callable[[], Fleet]) -> list[BaseRoute]:  # long: one small handler for each route
@@ -210,64 +191,61 @@ def _control_routes(joined: Callable[[], Fleet]) -> list[BaseRoute]:  # long: on
         }
         return JSONResponse({**_summary(node), "holding": pods, "available": available(kubelet)})
 
-    async def kubelet(request: Request) -> Response:
-        node, body = _node(joined(), request), await _read(request, _Kubelet)
+    def post(name: str, model: type[_BodyT], act: Callable[[NodeRuntime, _BodyT], None]) -> Route:
+        async def handler(request: Request) -> Response:
+            node, body = _node(joined(), request), await _read(request, model)
+            act(node, body)
+            return JSONResponse(_summary(node))
+
+        return Route(f"/simulator/nodes/{{node}}/{name}", handler, methods=["POST"])
+
+    def kubelet(node: NodeRuntime, body: _Kubelet) -> None:
         if body.running and node.down:
             joined().start_kubelet(node.spec.name)
         elif not body.running:
             joined().stop_kubelet(node.spec.name)
-        return JSONResponse(_summary(node))
 
-    async def heartbeats(request: Request) -> Response:
-        node, body = _node(joined(), request), await _read(request, _Heartbeats)
-        node.silent = body.silent
-        return JSONResponse(_summary(node))
-
-    async def pods(request: Request) -> Response:
-        node, body = _node(joined(), request), await _read(request, _Pods)
-        node.agent.fails_pods = body.fail
-        return JSONResponse(_summary(node))
-
-    async def devices(request: Request) -> Response:
-        node, body = _node(joined(), request), await _read(request, _Device)
+    def devices(node: NodeRuntime, body: _Device) -> None:
         try:
             joined().set_device_health(node.spec.name, body.resource, body.id, healthy=body.healthy)
         except KeyError as error:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"no such device: {error}") from error
-        return JSONResponse(_summary(node))
 
-    async def lag(request: Request) -> Response:
-        node, body = _node(joined(), request), await _read(request, _Lag)
-        current = node.agent.lag
-        current.status_s = current.status_s if body.status_seconds is None else body.status_seconds
-        current.sync_s = current.sync_s if body.sync_seconds is None else body.sync_seconds
-        if body.podresources_seconds is not None:
-            current.podresources_s = body.podresources_seconds
-        return JSONResponse(_summary(node))
-
-    async def publisher(request: Request) -> Response:
-        node, body = _node(joined(), request), await _read(request, _PublisherFaults)
-        faults = node.publisher.faults
-        faults.lag_s = faults.lag_s if body.lag_seconds is None else body.lag_seconds
-        faults.lose = faults.lose if body.lose is None else body.lose
-        if body.wrong_fingerprint is not None:
-            faults.wrong_fingerprint = body.wrong_fingerprint
-            node.publisher.changed()
-        return JSONResponse(_summary(node))
-
-    posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
-        "kubelet": kubelet,
-        "heartbeats": heartbeats,
-        "pods": pods,
-        "devices": devices,
-        "lag": lag,
-        "publisher": publisher,
-    }
     return [
         Route("/simulator/nodes", list_nodes),
         Route("/simulator/nodes/{node}", show_node),
-        *(Route(f"/simulator/nodes/{{node}}/{name}", handler, methods=["POST"]) for name, handler in posts.items()),
+        post("kubelet", _Kubelet, kubelet),
+        post("heartbeats", _Heartbeats, _heartbeats),
+        post("pods", _Pods, _pods),
+        post("devices", _Device, devices),
+        post("lag", _Lag, _lag),
+        post("publisher", _PublisherFaults, _publisher),
     ]
+
+
+def _heartbeats(node: NodeRuntime, body: _Heartbeats) -> None:
+    node.silent = body.silent
+
+
+def _pods(node: NodeRuntime, body: _Pods) -> None:
+    node.agent.fails_pods = body.fail
+
+
+def _lag(node: NodeRuntime, body: _Lag) -> None:
+    lag = node.agent.lag
+    lag.status_s = lag.status_s if body.status_seconds is None else body.status_seconds
+    lag.sync_s = lag.sync_s if body.sync_seconds is None else body.sync_seconds
+    if body.podresources_seconds is not None:
+        lag.podresources_s = body.podresources_seconds
+
+
+def _publisher(node: NodeRuntime, body: _PublisherFaults) -> None:
+    faults = node.publisher.faults
+    faults.lag_s = faults.lag_s if body.lag_seconds is None else body.lag_seconds
+    faults.lose = faults.lose if body.lose is None else body.lose
+    if body.wrong_fingerprint is not None:
+        faults.wrong_fingerprint = body.wrong_fingerprint
+        node.publisher.changed()
 
 
 def _summary(node: NodeRuntime) -> dict[str, Any]:

@@ -6,12 +6,12 @@ are parts of a whole, as percentages that templates draw.
 
 import hashlib
 import zlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -457,6 +457,18 @@ class Part:
     width: float
 
 
+_RowT = TypeVar("_RowT")
+
+#: What GPUs can be, by their class in the style sheet, which is also the field of `Gpus`.
+GPU_STATES = (
+    ("held", "held"),
+    ("releasing", "releasing"),
+    ("free", "free"),
+    ("stranded", "stranded"),
+    ("out", "out of service"),
+)
+
+
 def parts(whole: float, amounts: Iterable[tuple[str, str, float, str]]) -> tuple[Part, ...]:
     """Lay parts out one after another.
 
@@ -475,11 +487,24 @@ def parts(whole: float, amounts: Iterable[tuple[str, str, float, str]]) -> tuple
 
 def gpu_parts(gpus: Gpus) -> tuple[Part, ...]:
     """Return the bar of some nodes' GPUs."""
-    kinds = (
-        ("held", "held", gpus.held),
-        ("releasing", "releasing", gpus.releasing),
-        ("free", "free", gpus.free),
-        ("stranded", "stranded", gpus.stranded),
-        ("out", "out of service", gpus.out),
-    )
+    kinds = ((kind, label, int(getattr(gpus, kind))) for kind, label in GPU_STATES)
     return parts(gpus.total, ((kind, label, amount, gpus_text(amount)) for kind, label, amount in kinds))
+
+
+def use_parts(total: int, used: int, releasing: int, text: Callable[[int], str]) -> tuple[Part, ...]:
+    """Return the bar of a resource: held, releasing and free.
+
+    Args:
+        used: held or releasing; it may be more than the total.
+        text: writes an amount.
+    """
+    free = max(0, total - used)
+    amounts = (("held", used - releasing), ("releasing", releasing), ("free", free))
+    return parts(max(total, used), ((kind, kind, amount, text(amount)) for kind, amount in amounts))
+
+
+def page_of(rows: Sequence[_RowT], number: int, size: int) -> tuple[Sequence[_RowT], int, int]:
+    """Return a page of rows, its number from 1, and how many there are; the last one where there are not so many."""
+    pages = max(1, -(-len(rows) // size))
+    number = min(max(1, number), pages)
+    return rows[(number - 1) * size : number * size], number, pages

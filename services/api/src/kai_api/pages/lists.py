@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from fastapi import Query
 from kaicore.analysis.ask.counterfactuals.reservations import SHOWN_US, ReservationRow, standing_reservations
 from kaicore.analysis.ask.listing import counts_by_stage, is_there, pod_message, pod_status
 from kaicore.analysis.ask.projections.capacity import GpuColumns, gpu_columns
@@ -24,12 +25,16 @@ from kaicore.rules.state.views import ClusterView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.frame import duration
+from kai_api.pages.frame import duration, page_of
 from kai_api.pages.problems import NODE_PROBLEMS
 from kai_api.pages.queues import starving
 
 #: Rows of one page.
 PAGE_ROWS = 100
+
+
+#: Which page of a list; larger numbers are no page of anything.
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 
 
 class Wanted(NamedTuple):
@@ -48,7 +53,7 @@ class Wanted(NamedTuple):
     node: str = ""
     state: str = ""
     order: str = ""
-    number: int = 1
+    number: PageNumber = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +131,7 @@ def list_page(state: ClusterView, kind: str, wanted: Wanted, view: View) -> List
     counts = Counter(word for thing in things for word in thing.states)
     chosen = [thing for thing in things if wanted.state in ("", *thing.states)]
     chosen.sort(key=ORDERS[order])
-    pages = max(1, -(-len(chosen) // PAGE_ROWS))
-    number = min(wanted.number, pages)
+    shown, number, pages = page_of(chosen, wanted.number, PAGE_ROWS)
     return ListPage(
         kind=kind,
         filters=tuple((name, str(getattr(wanted, name))) for name in _FILTERS[kind]),
@@ -136,7 +140,7 @@ def list_page(state: ClusterView, kind: str, wanted: Wanted, view: View) -> List
         orders=tuple(ORDERS),
         order=order,
         columns=tuple((name.removeprefix("#"), name.startswith("#")) for name in _COLUMNS[kind]),
-        rows=tuple(thing.row() for thing in chosen[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]),
+        rows=tuple(thing.row() for thing in shown),
         total=len(chosen),
         page=number,
         pages=pages,
@@ -292,7 +296,6 @@ class ReservationLine(NamedTuple):
     """A reservation on the page."""
 
     row: ReservationRow
-    whom: str
     spans: list[WindowSpan]
 
 
@@ -317,7 +320,5 @@ def reservations_page(state: ClusterState, *, now: int) -> ReservationsPage:
         text = f"{start[:16].replace('T', ' ')} to {end[:16].replace('T', ' ')}"
         return WindowSpan(round(first, 2), round(max(last - first, 0.4), 2), text)
 
-    lines = [
-        ReservationLine(row, row.whom, [span(one.start, one.end) for one in row.windows]) for row in answer.reservations
-    ]
+    lines = [ReservationLine(row, [span(one.start, one.end) for one in row.windows]) for row in answer.reservations]
     return ReservationsPage(time_text(now)[:16].replace("T", " "), time_text(now + SHOWN_US)[:10], lines)

@@ -1,6 +1,7 @@
 """A node: what is held, releasing and free, by zone and by whom; the parts of shared GPUs; devices of claims."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.explanations import why_node
@@ -21,7 +22,7 @@ from kaicore.rules.state.registries.device_registry import resource_claim_keys
 from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
-from kai_api.pages.frame import Part, parts
+from kai_api.pages.frame import Part, parts, use_parts
 from kai_api.pages.problems import problems_of_node
 
 #: Devices of a node that are shown.
@@ -332,12 +333,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class NodeZonesTable:
-    """The zones of a node as a table.
-
-    Attributes:
-        status: as `kai get nodes` has it.
-        more_zones: zones that have no row.
-    """
+    """The zones of a node as a table."""
 
     name: str
     ready: bool
@@ -477,21 +473,8 @@ def _order(resource: str) -> tuple[int, str]:
 def _cell(resource: str, allocatable: int, used: Ints, releasing: Ints, at: tuple[int, ...]) -> ZoneCell:
     if not allocatable:
         return ZoneCell(resource, "", (), -1)
-    used_here, leaving = int(used[at]), int(releasing[at])
-    held = used_here - leaving
-    free = max(0, allocatable - used_here)
-
-    def text(amount: int) -> str:
-        return format_amount(resource, amount)
-
-    bar = parts(
-        max(allocatable, used_here),
-        (
-            ("held", "held", held, text(held)),
-            ("releasing", "releasing", leaving, text(leaving)),
-            ("free", "free", free, text(free)),
-        ),
-    )
+    used_here, text = int(used[at]), partial(format_amount, resource)
+    bar = use_parts(allocatable, used_here, int(releasing[at]), text)
     heat = min(4, -(-4 * used_here // allocatable))
     return ZoneCell(resource, f"{text(used_here)} of {text(allocatable)}", bar, heat)
 

@@ -22,7 +22,7 @@ from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.rules.topology.book import TopologyKey
 from kaicore.rules.topology.paths import Path
 
-from kai_api.pages.frame import Part, duration, gpu_parts, parts
+from kai_api.pages.frame import GPU_STATES, Part, duration, gpu_parts, page_of, parts, use_parts
 from kai_api.pages.node import NodeZonesTable, claimed, zones_table
 from kai_api.pages.pods import WaitingLine, waiting_line
 from kai_api.pages.queues import QueueLine, queue_lines
@@ -210,13 +210,6 @@ _AGES = (
 _OLDEST = ("a4", "older")
 #: Holders with a colour of their own; the others share one.
 _MOST_HOLDERS = 8
-_STATES = (
-    ("held", "held"),
-    ("releasing", "releasing"),
-    ("free", "free"),
-    ("stranded", "stranded"),
-    ("out", "out of service"),
-)
 
 
 class Paint:
@@ -227,7 +220,7 @@ class Paint:
         of_rows: the cell of each row's node; -1 for none.
         colour: of `COLOURS`.
         """
-        self.legend: tuple[tuple[str, str], ...] = _STATES
+        self.legend: tuple[tuple[str, str], ...] = GPU_STATES
         self._by_cell: dict[int, Counter[str]] = defaultdict(Counter)
         self._classes: dict[str, str] = {}
         if colour == "state":
@@ -245,7 +238,7 @@ class Paint:
             self._classes = {name: f"c{number}" for number, name in enumerate(largest)}
             shown = [(kind, name or "no queue") for name, kind in self._classes.items()]
             shown += [("held", "others")] * (len(totals) > len(largest))
-        self.legend = (*shown, *_STATES[1:])
+        self.legend = (*shown, *GPU_STATES[1:])
 
     def bar(self, cell: int, gpus: Gpus) -> tuple[tuple[Part, ...], str]:
         """Return the bar of a cell, and the name of who holds most of it."""
@@ -258,7 +251,7 @@ class Paint:
         ]
         # What no pod is known to hold is held all the same.
         rest = max(0, gpus.held - counts.total())
-        others = (("held", "held", rest), *((kind, label, int(getattr(gpus, kind))) for kind, label in _STATES[1:]))
+        others = (("held", "held", rest), *((kind, label, int(getattr(gpus, kind))) for kind, label in GPU_STATES[1:]))
         made = parts(gpus.total, [*held, *((kind, label, one, gpus_text(one)) for kind, label, one in others)])
         return made, max(counts, key=lambda name: (counts[name], name))
 
@@ -417,11 +410,9 @@ def domain_page(state: FleetView, *, topology: str, path: str, colour: str = "",
     rows = rows_within(state, topology, tuple(path.split("/")))
     if not len(rows):
         raise UnknownSubject(f"no nodes in {path!r} at this moment")
-    pages = -(-len(rows) // PAGE_NODES)
-    number = min(max(1, number), pages)
     every = gpu_columns(state)
     gpus = every.sum(rows)
-    shown = rows[(number - 1) * PAGE_NODES : number * PAGE_NODES]
+    shown, number, pages = page_of(rows.tolist(), number, PAGE_NODES)
     colour = colour if colour in COLOURS else COLOURS[0]
     of_rows: Ints = np.full(len(state.columns.names), -1, np.int64)
     of_rows[shown] = np.arange(len(shown))
@@ -434,7 +425,7 @@ def domain_page(state: FleetView, *, topology: str, path: str, colour: str = "",
         gpus=gpus,
         bar=gpu_parts(gpus),
         map=TopologyMap(topology, (), "", (), blocks, 0, colour, paint.legend),
-        nodes=tuple(zones_table(state, int(row)) for row in shown),
+        nodes=tuple(zones_table(state, row) for row in shown),
         total=len(rows),
         page=number,
         pages=pages,
@@ -564,13 +555,4 @@ def _resource(state: FleetView, resource: str, title: str) -> ResourceBar:
         # Over a whole cluster, parts of a CPU are of no interest.
         return format_amount(resource, amount - amount % 1000 if resource == CPU else amount)
 
-    held = used - releasing
-    bar = parts(
-        total,
-        (
-            ("held", "held", held, text(held)),
-            ("releasing", "releasing", releasing, text(releasing)),
-            ("free", "free", total - used, text(max(0, total - used))),
-        ),
-    )
-    return ResourceBar(title, text(used), text(total), bar)
+    return ResourceBar(title, text(used), text(total), use_parts(total, used, releasing, text))

@@ -18,7 +18,7 @@ from kaicore.rules.state.views import ClusterView, FleetView, LogView, WorkView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.frame import duration, short_time
+from kai_api.pages.frame import duration, page_of, short_time
 from kai_api.pages.node import asked_of_claims, asked_text
 
 #: Pods of a group with stories that are drawn.
@@ -280,12 +280,11 @@ def waiting_line(
     for entry in waiting:
         by_group.setdefault(entry.group or entry.pod.uid, []).append(entry)
     ordered = sorted(by_group.values(), key=lambda entries: min(map(_age, entries)))
-    pages = max(1, -(-len(ordered) // limit))
-    number = min(max(1, number), pages)
+    shown, number, pages = page_of(ordered, number, limit)
     promises = state.counters.promises if namespaces is None else {}
     kept = promises.get("kept", 0)
     return WaitingLine(
-        rows=tuple(_row(state, entries) for entries in ordered[(number - 1) * limit : number * limit]),
+        rows=tuple(_row(state, entries) for entries in shown),
         total=len(ordered),
         pods=len(waiting),
         reasons=_reasons(state, waiting),

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
 from kaicore.analysis.ask.listing import list_cycles
@@ -45,7 +45,7 @@ from kai_api.pages.charts import (
 )
 from kai_api.pages.cycles import cycle_page, cycle_steps, predictions
 from kai_api.pages.frame import MOST_HITS, PageRoute, Places, page, search, static_file
-from kai_api.pages.lists import Wanted, list_page, reservations_page
+from kai_api.pages.lists import PageNumber, Wanted, list_page, reservations_page
 from kai_api.pages.node import claim_lines, node_page
 from kai_api.pages.overview import COLOURS, cluster_figures, domain_page, idle_segments, overview, topology_map
 from kai_api.pages.pods import (
@@ -71,8 +71,7 @@ _HOURS = 48
 _CYCLES, _PAGE_CYCLES = 5, 50
 #: Seconds of silence after which a live page gets a sign that it is still connected.
 _IDLE_S = 15.0
-#: Which page of a list; larger numbers are no page of anything.
-_Number = Annotated[int, Query(ge=1, le=1_000_000)]
+_Wanted = Annotated[Wanted, Depends(Wanted)]
 _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
@@ -163,7 +162,7 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/waiting")
     @for_namespaces
     async def waiting_page(
-        request: Request, cluster: str, at: str = "", queue: str = "", number: _Number = 1
+        request: Request, cluster: str, at: str = "", queue: str = "", number: PageNumber = 1
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
         view = current_view()
@@ -188,7 +187,7 @@ def make_pages(  # long: one small handler for each page
         at: str = "",
         topology: str = "",
         colour: str = "",
-        number: _Number = 1,
+        number: PageNumber = 1,
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
         model = domain_page(state, topology=topology, path=path, colour=colour, number=number)
@@ -220,23 +219,9 @@ def make_pages(  # long: one small handler for each page
     def listing(kind: str, path: str = "/clusters/{cluster}/") -> None:
         """Serve a list."""
 
-        async def rows(
-            request: Request,
-            cluster: str,
-            *,
-            at: str = "",
-            name: str = "",
-            namespace: str = "",
-            queue: str = "",
-            node: str = "",
-            state: str = "",
-            order: str = "",
-            number: _Number = 1,
-        ) -> Response:
-            frame, current = await (await places.find(request, cluster, at)).look()
-            wanted = Wanted(name, namespace, queue, node, state, order, number)
-            model = list_page(current, kind, wanted, current_view())
-            return page(request, "list.html", frame=frame, model=model)
+        async def rows(request: Request, cluster: str, wanted: _Wanted, at: str = "") -> Response:
+            frame, state = await (await places.find(request, cluster, at)).look()
+            return page(request, "list.html", frame=frame, model=list_page(state, kind, wanted, current_view()))
 
         router.add_api_route(path + kind, rows if kind == "nodes" else for_namespaces(rows), methods=["GET"])
 

@@ -17,6 +17,7 @@ Where it is another, the group takes no more pods until its last one is over, an
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 from kaicore.backoff import backoff
@@ -51,39 +52,33 @@ from kai_binder.writes.attempt import ACTOR, pod_path
 _FIRST_REMAKE_S, _LAST_REMAKE_S = 0.2, 60.0
 
 
+@dataclass(eq=False)
 class GpuKeeper:
-    """Makes lost reservation pods anew, as often as it takes."""
+    """Makes lost reservation pods anew, as often as it takes.
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        settings: ReservationSettings | None,
-        groups: Callable[[], GpuGroups],
-        has: Callable[[str], bool],
-        logger: Logger,
-    ) -> None:
-        """Args:
+    Attributes:
         settings: of reservation pods; None where sharing is not enabled, and nothing is made.
         groups: returns the opened GPUs as the log has them.
         has: whether work is this binder's, by what it is shared by.
-        """
-        self._client = client
-        self._settings = settings
-        self._groups = groups
-        self._has = has
-        self._logger = logger
-        self._due = asyncio.Event()
-        #: By group, what was said of it last.
-        self._said: dict[str, str] = {}
+    """
+
+    client: KubeClient
+    _: KW_ONLY
+    settings: ReservationSettings | None
+    groups: Callable[[], GpuGroups]
+    has: Callable[[str], bool]
+    logger: Logger
+    _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    #: By group, what was said of it last.
+    _said: dict[str, str] = field(default_factory=dict, init=False)
 
     def look(self) -> None:
         """Take note that the log has moved on."""
-        exposed = [gpu for gpu in self._groups().exposed() if self._has(f"node/{gpu.node}")]
+        exposed = [gpu for gpu in self.groups().exposed() if self.has(f"node/{gpu.node}")]
         said = {gpu.group: gpu.lost for gpu in exposed if gpu.lost}
         for gpu in exposed:
             if gpu.lost and self._said.get(gpu.group) != gpu.lost:
-                self._logger.error(
+                self.logger.error(
                     "pods share a GPU that nothing holds: its kubelet may give it to others",
                     node=gpu.node,
                     group=gpu.group,
@@ -96,8 +91,8 @@ class GpuKeeper:
             self._due.set()
 
     def _lost(self) -> list[OpenedGpu]:
-        exposed = self._groups().exposed() if self._settings is not None else []
-        return [gpu for gpu in exposed if (gpu.gone or gpu.over) and self._has(f"node/{gpu.node}")]
+        exposed = self.groups().exposed() if self.settings is not None else []
+        return [gpu for gpu in exposed if (gpu.gone or gpu.over) and self.has(f"node/{gpu.node}")]
 
     async def run(self) -> None:
         """Make reservation pods anew, until cancelled."""
@@ -112,21 +107,21 @@ class GpuKeeper:
                 else:
                     # It has ended, and its successor has its name.
                     pod = ReservationPod(gpu.uid, gpu.opened.namespace, gpu.opened.name, gpu.node)
-                    await _delete(self._client, pod, self._logger)
+                    await _delete(self.client, pod, self.logger)
             tries = tries + 1 if lost else 0
             await asyncio.sleep(backoff(tries, first=_FIRST_REMAKE_S, most=_LAST_REMAKE_S) if tries else 0)
             if self._lost():
                 self._due.set()
 
     async def _make(self, gpu: OpenedGpu) -> None:
-        assert self._settings is not None
-        path, pod = f"/api/v1/namespaces/{gpu.opened.namespace}/pods", reservation_pod(self._settings, gpu.opened)
+        assert self.settings is not None
+        path, pod = f"/api/v1/namespaces/{gpu.opened.namespace}/pods", reservation_pod(self.settings, gpu.opened)
         try:
             # It may be there already, and the watcher has not seen it.
-            if await self._client.ensure(path, pod):
-                self._logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
+            if await self.client.ensure(path, pod):
+                self.logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
         except ApiStatus as error:
-            self._logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
+            self.logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
         except ClusterUnavailable:
             pass
 
@@ -158,44 +153,37 @@ def _unless_gone() -> Iterator[None]:
             raise _refusal("labels of the pod", error) from error
 
 
+@dataclass(eq=False)
 class GpuShares:
-    """Makes ready what a pod with parts of GPUs needs before it is bound."""
+    """Makes ready what a pod with parts of GPUs needs before it is bound.
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        settings: ReservationSettings | None,
-        cdi: bool,
-        patience_s: float,
-        groups: Callable[[], GpuGroups],
-        is_open: Callable[[PodBinding], bool],
-    ) -> None:
-        """Args:
+    Attributes:
         settings: of reservation pods; None where sharing is not enabled.
         cdi: GPUs are named by CDI.
         groups: returns the opened GPUs as the log has them.
         is_open: whether there is still anything to do about a decision.
-        """
-        self._client = client
-        self._settings = settings
-        self._cdi = cdi
-        self._patience_s = patience_s
-        self._groups = groups
-        self._is_open = is_open
+    """
+
+    client: KubeClient
+    _: KW_ONLY
+    settings: ReservationSettings | None
+    cdi: bool
+    patience_s: float
+    groups: Callable[[], GpuGroups]
+    is_open: Callable[[PodBinding], bool]
 
     async def prepare(self, binding: PodBinding) -> BindFailed | None:
         """Carry out a decision's parts; None when the pod can be bound, or nothing is left to do about it."""
         decision = binding.decision
         try:
-            if self._settings is None:
+            if self.settings is None:
                 raise _Refused("GpuSharingDisabled", "the binder's setting gpu_sharing is off")
-            async with asyncio.timeout(self._patience_s):
-                devices = await self._reserved(binding, self._settings)
+            async with asyncio.timeout(self.patience_s):
+                devices = await self._reserved(binding, self.settings)
                 if devices:
                     await self._patiently(binding, lambda: self._tell(binding, devices))
         except TimeoutError:
-            refused = _Refused("GpuNotReserved", f"the pod's GPUs were not reserved within {self._patience_s:g} s")
+            refused = _Refused("GpuNotReserved", f"the pod's GPUs were not reserved within {self.patience_s:g} s")
         except _Refused as refusal:
             refused = refusal
         else:
@@ -215,9 +203,9 @@ class GpuShares:
         """Return the pod's GPUs once reservation pods hold them; none when nothing is left to do."""
         looks = 0
         asked: set[str] = set()
-        while self._is_open(binding):
+        while self.is_open(binding):
             looks += 1
-            gpus = self._groups().of(binding.decision)
+            gpus = self.groups().of(binding.decision)
             step, why = next_step(binding.decision, gpus)
             match step:
                 case ShareStep.GIVE_UP:
@@ -237,7 +225,7 @@ class GpuShares:
         """Make a GPU's reservation pod unless it is there; False where the API server does not answer."""
         path = f"/api/v1/namespaces/{gpu.opened.namespace}/pods"
         try:
-            await self._client.ensure(path, reservation_pod(settings, gpu.opened))
+            await self.client.ensure(path, reservation_pod(settings, gpu.opened))
         except ApiStatus as error:
             raise _refusal(f"reservation pod {gpu.opened.name}", error) from error
         except ClusterUnavailable:
@@ -249,25 +237,25 @@ class GpuShares:
         decision = binding.decision
         path = pod_path(decision.namespace, decision.name)
         with _unless_gone():
-            pod: Document = msgspec.json.decode(await self._client.get(path))
+            pod: Document = msgspec.json.decode(await self.client.get(path))
             if pod["metadata"]["uid"] != decision.uid:
                 return
-            for document in config_maps(pod, devices=devices, milli=decision.gpus[0].milli, cdi=self._cdi):
+            for document in config_maps(pod, devices=devices, milli=decision.gpus[0].milli, cdi=self.cdi):
                 await self._write_config_map(decision.namespace, document)
             labels = group_labels_patch(pod["metadata"].get("labels") or {}, decision.gpus)
             metadata = {"uid": decision.uid, "labels": labels, "annotations": {RECEIVED_TYPE: RECEIVED_FRACTION}}
-            await self._client.patch(path, {"metadata": metadata})
+            await self.client.patch(path, {"metadata": metadata})
 
     async def _write_config_map(self, namespace: str, document: Document) -> None:
         path, name = f"/api/v1/namespaces/{namespace}/configmaps", document["metadata"]["name"]
         try:
-            made = await self._client.ensure(path, document)
+            made = await self.client.ensure(path, document)
         except ApiStatus as error:
             raise _refusal(f"ConfigMap {name}", error) from error
         if made:
             return
         try:
-            await self._client.patch(f"{path}/{name}", document)
+            await self.client.patch(f"{path}/{name}", document)
         except ApiStatus as error:
             if error.code == _NOT_FOUND:
                 raise ClusterUnavailable(f"ConfigMap {name} has just gone") from error
@@ -276,7 +264,7 @@ class GpuShares:
     async def _patiently(self, binding: PodBinding, write: Callable[[], Awaitable[None]]) -> None:
         """Write, as often as it takes to be answered."""
         tries = 0
-        while self._is_open(binding):
+        while self.is_open(binding):
             tries += 1
             try:
                 await write()
@@ -288,35 +276,27 @@ class GpuShares:
                 return
 
 
+@dataclass(eq=False)
 class GpuCloser:
-    """Closes GPUs that no pod has a part of, and deletes reservation pods that hold a GPU for nobody."""
+    """Closes GPUs that no pod has a part of, and deletes reservation pods that hold a GPU for nobody.
 
-    def __init__(
-        self,
-        client: KubeClient,
-        log: EventLog,
-        cluster: str,
-        *,
-        projection: Callable[[], BinderProjection],
-        has: Callable[[str], bool],
-        clock: Callable[[], int],
-        logger: Logger,
-    ) -> None:
-        """Args:
+    Attributes:
         projection: returns what the log says.
         has: whether work is this binder's, by what it is shared by.
         clock: microseconds since the epoch.
-        """
-        self._client = client
-        self._log = log
-        self._cluster = cluster
-        self._projection = projection
-        self._has = has
-        self._clock = clock
-        self._logger = logger
-        self._due = asyncio.Event()
-        #: Uids of the reservation pods that the API server was asked to delete.
-        self._asked: set[str] = set()
+    """
+
+    client: KubeClient
+    log: EventLog
+    cluster: str
+    _: KW_ONLY
+    projection: Callable[[], BinderProjection]
+    has: Callable[[str], bool]
+    clock: Callable[[], int]
+    logger: Logger
+    _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    #: Uids of the reservation pods that the API server was asked to delete.
+    _asked: set[str] = field(default_factory=set, init=False)
 
     def look(self) -> None:
         """Take note that the log has moved on."""
@@ -324,11 +304,11 @@ class GpuCloser:
             self._due.set()
 
     def _work(self) -> list[OpenedGpu | ReservationPod]:
-        groups = self._projection().gpus
+        groups = self.projection().gpus
         self._asked &= groups.leftovers.keys()
         work: list[OpenedGpu | ReservationPod] = [*groups.unused()]
         work += [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
-        return [one for one in work if self._has(f"node/{one.node}")]
+        return [one for one in work if self.has(f"node/{one.node}")]
 
     async def run(self) -> None:
         """Close and delete, until cancelled."""
@@ -351,9 +331,9 @@ class GpuCloser:
         """
         stream = f"node/{gpu.node}"
         try:
-            versions = await self._log.stream_versions(self._cluster, [stream])
-            head = (await self._log.head(self._cluster)).position
-            projection = self._projection()
+            versions = await self.log.stream_versions(self.cluster, [stream])
+            head = (await self.log.head(self.cluster)).position
+            projection = self.projection()
             if projection.position < head:
                 return False
             now = projection.gpus.opened.get(gpu.group)
@@ -361,24 +341,24 @@ class GpuCloser:
                 return True
             reason = now.lost or "Unused"
             event = NewEvent(
-                id=derived_id(self._cluster, "GpuClosed", gpu.group),
+                id=derived_id(self.cluster, "GpuClosed", gpu.group),
                 stream=stream,
                 payload=GpuClosed(gpu.node, gpu.group, reason),
                 actor=ACTOR,
-                occurred_at=self._clock(),
+                occurred_at=self.clock(),
                 subject=gpu.node,
             )
-            await self._log.append(self._cluster, [Unit((event,))], expect=versions)
+            await self.log.append(self.cluster, [Unit((event,))], expect=versions)
         except (LogUnavailable, StaleExpectation):
             return False
         except IdempotencyConflict:
             # Another binder has closed it.
             return True
-        self._logger.info("GPU closed", node=gpu.node, group=gpu.group, reason=reason)
+        self.logger.info("GPU closed", node=gpu.node, group=gpu.group, reason=reason)
         return True
 
     async def _delete(self, pod: ReservationPod) -> bool:
-        if not await _delete(self._client, pod, self._logger):
+        if not await _delete(self.client, pod, self.logger):
             return False
         self._asked.add(pod.uid)
         return True

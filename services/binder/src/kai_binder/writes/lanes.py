@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 from uuid import UUID
@@ -66,34 +67,25 @@ async def bring_about(
     return attempt.outcome
 
 
+@dataclass(eq=False)
 class Carrier(ABC, Generic[_Task]):
-    """Carries decisions of one kind out; any number of tasks run `work`."""
+    """Carries decisions of one kind out; any number of tasks run `work`.
 
-    def __init__(
-        self,
-        client: KubeClient,
-        outbox: Outbox,
-        *,
-        patience_s: float,
-        is_open: Callable[[Task[Decision]], bool],
-        clock: Callable[[], int],
-        jitter: Callable[[], float],
-        metrics: BinderMetrics,
-        log: Logger,
-    ) -> None:
-        """Args:
+    Attributes:
         is_open: whether there is still anything to do about a decision.
         clock: microseconds since the epoch.
-        """
-        self._client = client
-        self._outbox = outbox
-        self._patience_s = patience_s
-        self._is_open = is_open
-        self._clock = clock
-        self._jitter = jitter
-        self._metrics = metrics
-        self._log = log
-        self._queue: asyncio.Queue[_Task] = asyncio.Queue()
+    """
+
+    client: KubeClient
+    outbox: Outbox
+    _: KW_ONLY
+    patience_s: float
+    is_open: Callable[[Task[Decision]], bool]
+    clock: Callable[[], int]
+    jitter: Callable[[], float]
+    metrics: BinderMetrics
+    log: Logger
+    _queue: asyncio.Queue[_Task] = field(default_factory=asyncio.Queue, init=False)
 
     def add(self, task: _Task) -> None:
         """Have a decision carried out, after those that were added before."""
@@ -103,13 +95,13 @@ class Carrier(ABC, Generic[_Task]):
         """Carry decisions out, one after another, until cancelled."""
         while True:
             task = await self._queue.get()
-            attempt = Attempt(task, patience_s=self._patience_s)
+            attempt = Attempt(task, patience_s=self.patience_s)
 
             act = partial(self._act, task)
-            outcome = await bring_about(attempt, act, is_open=self._is_open, jitter=self._jitter)
+            outcome = await bring_about(attempt, act, is_open=self.is_open, jitter=self.jitter)
             await self._end(task, outcome)
             if outcome is not None:
-                await self._outbox.put([outcome_unit(task, outcome, now=self._clock())])
+                await self.outbox.put([outcome_unit(task, outcome, now=self.clock())])
 
     @abstractmethod
     async def _act(self, task: _Task, _: Attempt) -> None:

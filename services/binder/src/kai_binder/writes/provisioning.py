@@ -135,16 +135,16 @@ class ProvisioningWriter(Carrier[Provisioning]):
                 if isinstance(task.decision, ProvisioningRequested):
                     with suppress(ApiStatus, ClusterUnavailable):
                         await self._delete(template_paths(task.decision))
-                self._log.warning(
+                self.log.warning(
                     "provisioning request refused", request=task.subject, code=outcome.code, reason=outcome.reason
                 )
             case _:
                 result = "created"
-        self._metrics.provisioning(result)
+        self.metrics.provisioning(result)
 
     async def _act(self, task: Provisioning, _: Attempt) -> None:
         """See `Carrier`."""
-        version, decision = await served_version(self._client, PROVISIONING_REQUESTS), task.decision
+        version, decision = await served_version(self.client, PROVISIONING_REQUESTS), task.decision
         if isinstance(decision, ProvisioningWithdrawn):
             paths = template_paths(decision)
             if version:
@@ -157,10 +157,10 @@ class ProvisioningWriter(Carrier[Provisioning]):
         owners = owners_of(pods)
         for number, pod in enumerate(pods):
             document = template_document(decision, number, pod, owners)
-            await self._client.ensure(templates_path(decision.namespace), document)
+            await self.client.ensure(templates_path(decision.namespace), document)
         try:
             document = request_document(decision, owners, version=version)
-            await self._client.ensure(requests_path(version, decision.namespace), document)
+            await self.client.ensure(requests_path(version, decision.namespace), document)
         except ApiStatus as error:
             # The group has other kinds too, and the namespace is there, for the templates are.
             if error.code == _NOT_FOUND:
@@ -171,7 +171,7 @@ class ProvisioningWriter(Carrier[Provisioning]):
         """Return a pod as the API server has it. Raises ApiStatus: it is gone, or another one has its name."""
         path = pod_path(decision.namespace, name)
         try:
-            pod: Document = msgspec.json.decode(await self._client.get(path))
+            pod: Document = msgspec.json.decode(await self.client.get(path))
         except msgspec.DecodeError as error:
             raise ClusterUnavailable(f"GET {path}: {error}") from error
         if pod["metadata"]["uid"] != uid:
@@ -181,7 +181,7 @@ class ProvisioningWriter(Carrier[Provisioning]):
     async def _delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             try:
-                await self._client.delete(path)
+                await self.client.delete(path)
             except ApiStatus as error:
                 if error.code != _NOT_FOUND:
                     raise

@@ -16,7 +16,7 @@ from kai_cli.asking.questions import NamespaceFlag, with_forecasts
 from kai_cli.asking.subjects import Subject, read_subject
 from kai_cli.output import OutputFlag, Progress, print_answers, print_each
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
-from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
 
 
 def start_command(
@@ -25,20 +25,17 @@ def start_command(
     *,
     namespace: NamespaceFlag = None,
     at: AtFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Say when what waits is likely to start, from how long this cluster's pods have run.
 
     Args:
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang.
         namespace: of what is named without one; by default default.
     """
-    answers = asyncio.run(
-        ask_each(source or AnswerSource(), at, partial(starts_of, subject=read_subject(subject, namespace), at=at))
-    )
+    answers = asyncio.run(ask_each(source, at, partial(starts_of, subject=read_subject(subject, namespace), at=at)))
     print_each(answers, output, _text, at=at)
-    return 0
 
 
 def _text(answer: StartsAnswer) -> str:
@@ -61,7 +58,7 @@ def _line(group: GroupStart) -> str:
     return f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}: {group.text}"
 
 
-def calibration_command(*, renew: bool = False, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
+def calibration_command(*, renew: bool = False, source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table") -> None:
     """Say how often forecasts of starts came true, measured on the log itself.
 
     Up to 200 groups that waited are forecast again, each from the state and the history as of then, and compared with
@@ -70,9 +67,8 @@ def calibration_command(*, renew: bool = False, source: SourceFlags | None = Non
     Args:
         renew: measure it anew.
     """
-    answers = asyncio.run(_measure(source or AnswerSource(), renew=renew))
+    answers = asyncio.run(_measure(source, renew=renew))
     print_answers(answers, output, lambda: "\n".join(line for one in answers for line in _lines(one, answers)))
-    return 0
 
 
 def _lines(answer: CalibrationAnswer, answers: Sequence[CalibrationAnswer]) -> Iterator[str]:

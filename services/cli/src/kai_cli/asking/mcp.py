@@ -6,10 +6,10 @@ import uvicorn
 from kaicore.errors import ConfigurationError
 from starlette.applications import Starlette
 
-from kai_cli.sources.source import AnswerSource, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, SourceFlags
 
 
-def mcp(*, http: str = "", source: SourceFlags | None = None) -> int:
+def mcp(*, http: str = "", source: SourceFlags = ANY_ANSWER) -> None:
     """Answer assistants over the Model Context Protocol: why work waits, who was evicted, what is free. It reads.
 
     Without --http it speaks over standard input and output, as assistants on the same machine start it.
@@ -17,22 +17,20 @@ def mcp(*, http: str = "", source: SourceFlags | None = None) -> int:
     Args:
         http: listen on this HOST:PORT, at /mcp; each request's bearer token goes to the API, so its scopes hold.
     """
-    asked = source or AnswerSource()
     try:
         if not http:
-            asyncio.run(_speak(asked))
-            return 0
+            asyncio.run(_speak(source))
+            return
         host, _, port = http.rpartition(":")
         if not host or not port.isdecimal():
             raise ConfigurationError(f"--http {http}: is no HOST:PORT")
-        if asked.api() is None:
+        if source.api() is None:
             raise ConfigurationError("--http: needs an API, which knows the keys of callers; name one with --api-url")
-        uvicorn.run(http_app(asked, host=host), host=host, port=int(port), log_level="warning")
+        uvicorn.run(http_app(source, host=host), host=host, port=int(port), log_level="warning")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("mcp"):
             raise
         raise ConfigurationError("mcp is not installed: pip install 'kai-ledger[mcp]'") from error
-    return 0
 
 
 async def _speak(source: AnswerSource) -> None:

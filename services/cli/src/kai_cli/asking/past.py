@@ -14,7 +14,7 @@ from kai_cli.asking.questions import WORDS, Kind, NamespaceFlag, get
 from kai_cli.asking.subjects import check_subjects
 from kai_cli.output import OutputFlag, as_of, print_answers
 from kai_cli.sources.answers import open_answers
-from kai_cli.sources.source import GIVEN, AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, GIVEN, AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.show import show
 
 StateKind = Literal["nodes", "zones", "pods", "groups", "queues", "topology"]
@@ -48,7 +48,7 @@ def state(
     queue: str = "",
     node: str = "",
     limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> int:
     """Show a cluster as it was at a moment: nodes, zones, pods, groups, queues or topology; or in figures.
@@ -61,33 +61,35 @@ def state(
         node: only pods on this node, or zones of it.
         limit: how many rows at most.
     """
-    asked, moment = source or AnswerSource(), at or "end"
+    moment = at or "end"
     if kind == "topology":
         if namespace or queue or node or limit is not None:
             raise ConfigurationError("topology cannot be filtered; `kai topology --at` can look at parts of it")
-        return show(topology=name, at=moment, source=asked, output="tree" if output == "table" else output)
+        return show(topology=name, at=moment, source=source, output="tree" if output == "table" else output)
     if kind is None:
-        return asyncio.run(_figures(asked, moment, output))
-    return get(
-        cast("Kind", kind),
-        name,
-        namespace=namespace,
-        queue=queue,
-        node=node,
-        limit=limit,
-        at=moment,
-        source=asked,
-        output=output,
-    )
+        asyncio.run(_figures(source, moment, output))
+    else:
+        asked = cast("Kind", kind)
+        get(
+            asked,
+            name,
+            namespace=namespace,
+            queue=queue,
+            node=node,
+            limit=limit,
+            at=moment,
+            source=source,
+            output=output,
+        )
+    return 0
 
 
-async def _figures(source: AnswerSource, at: str, output: OutputFlag) -> int:
+async def _figures(source: AnswerSource, at: str, output: OutputFlag) -> None:
     async with open_answers(source, at) as (answers, clusters):
         summaries = [await answers.cluster(cluster, at=at) for cluster in clusters]
     if not summaries:
         raise UnknownSubject("the log is empty")
     print_answers(summaries, output, lambda: "\n".join(map(_summary_text, summaries)))
-    return 0
 
 
 def _summary_text(summary: ClusterSummary) -> str:
@@ -107,9 +109,9 @@ async def diff(
     queue: str = "",
     node: str = "",
     limit: Annotated[int, Parameter(validator=Number(gte=0))] = _MOST_CHANGES,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Say what is different between two moments: what is new, gone or changed, field by field.
 
     Args:
@@ -123,7 +125,7 @@ async def diff(
     """
     word = WORDS.get(kind.lower(), kind.lower())
     wanted = DiffQuestion(kind=word, namespace=namespace or "", queue=queue, node=node)
-    async with open_answers(source or AnswerSource(), before, after) as (answers, clusters):
+    async with open_answers(source, before, after) as (answers, clusters):
         selection = RowSelection(node=node, queue=queue)
         try:
             await check_subjects(answers, clusters, "pods", selection, at=after)
@@ -138,7 +140,6 @@ async def diff(
         raise UnknownSubject("the log is empty")
     lines = (line for answer in differences for line in _diff_lines(answer, limit))
     print_answers(differences, output, lambda: "\n".join(lines))
-    return 0
 
 
 def _diff_lines(answer: DiffAnswer, limit: int) -> list[str]:

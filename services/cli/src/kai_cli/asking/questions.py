@@ -45,7 +45,7 @@ from kai_cli.output import (
     table,
 )
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
-from kai_cli.sources.source import GIVEN, AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, GIVEN, AnswerSource, AtFlag, SourceFlags
 
 #: Seconds that one wait for news lasts.
 _WAIT_S = 30.0
@@ -176,9 +176,9 @@ async def why(
     *,
     namespace: NamespaceFlag = None,
     at: AtFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.
 
     Args:
@@ -190,12 +190,11 @@ async def why(
     if about.kind == "Dispatch":
         if at:
             raise ConfigurationError(f"--at {at}: a dispatch is explained as of now; its story tells the past")
-        async with open_answers(source or AnswerSource()) as (answers, _):
+        async with open_answers(source) as (answers, _):
             found = await answers.why_dispatch(about.name)
         print_answer(found, output, lambda: "\n".join(dispatch_lines(found)))
-        return 0
+        return
 
-    source = source or AnswerSource()
     now = time_of(source, at)
 
     async def ask(answers: Answers, cluster: str) -> Why:
@@ -203,7 +202,6 @@ async def why(
         return await asked.why(cluster, about.kind, about.namespace, about.name, at=at, now=now)
 
     print_each(await ask_each(source, at, ask), output, why_text, at=at)
-    return 0
 
 
 def time_of(source: AnswerSource, at: str) -> int:
@@ -237,9 +235,9 @@ def get(
     limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     at: AtFlag = "",
     watch: WatchFlag = False,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.
 
     Args:
@@ -271,23 +269,23 @@ def get(
         raise ConfigurationError(f"{kind} cannot be filtered by --{', --'.join(wrong)}")
     if at and (watch or kind in _OF_HUB):
         raise ConfigurationError(f"--at {at}: the past does not change" if watch else f"{kind} have no past: no --at")
-    return asyncio.run(_get(source or AnswerSource(), kind, wanted, at=at, watch=watch, output=output))
+    asyncio.run(_get(source, kind, wanted, at=at, watch=watch, output=output))
 
 
-async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: str, watch: bool, output: Output) -> int:
+async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: str, watch: bool, output: Output) -> None:
     async with open_answers(source, at) as (answers, clusters):
         if kind == "clusters":
             rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
             if wanted.name and not rows:
                 raise UnknownSubject(f"no cluster {wanted.name!r} in the log{did_you_mean(wanted.name, clusters)}")
             print_answer(rows, output, lambda: rows_text(kind, rows))
-            return 0
+            return
         if kind == "dispatches":
             dispatches = [
                 row for row in await answers.dispatches(pending=wanted.pending) if wanted.name in ("", row.name)
             ]
             print_answer(dispatches, output, lambda: dispatches_text(dispatches) if dispatches else "no dispatches")
-            return 0
+            return
         await check_subjects(answers, clusters, kind, wanted, at=at)
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
@@ -295,7 +293,6 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
         now = time_of(source, at)
         listings = [await listed.listing(cluster, kind, wanted, at=at, now=now) for cluster in clusters]
     print_answers(listings, output, lambda: "\n".join(_lines(listings, past=bool(at))) or "the log is empty")
-    return 0
 
 
 def _lines(listings: list[Listing], *, past: bool) -> Iterator[str]:
@@ -309,19 +306,18 @@ def _lines(listings: list[Listing], *, past: bool) -> Iterator[str]:
 
 
 async def priority(
-    queue: str = "", /, *, at: AtFlag = "", source: SourceFlags | None = None, output: OutputFlag = "table"
-) -> int:
+    queue: str = "", /, *, at: AtFlag = "", source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table"
+) -> None:
     """Say in which order groups wait, and what puts each before the next.
 
     Args:
         queue: only groups of this queue, or of one below it; by default of all.
     """
-    async with open_answers(source or AnswerSource(), at) as (asked, clusters):
+    async with open_answers(source, at) as (asked, clusters):
         if not clusters:
             raise ConfigurationError("the log is empty")
         answers = [await asked.priority(cluster, queue=queue, at=at) for cluster in clusters]
     print_answers(answers, output, lambda: "\n\n".join(map(priority_text, answers)))
-    return 0
 
 
 def priority_text(answer: "PriorityAnswer") -> str:
@@ -352,9 +348,9 @@ async def who(
     *,
     settings: Annotated[list[str] | None, Parameter(name="--set")] = None,
     at: AtFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Say who has the GPUs that a queue is owed: by which rule, since when, until when, and by another rule.
 
     Args:
@@ -371,8 +367,7 @@ async def who(
             change = other_rule(settings)
         return await asked.who(cluster, queue, at=at, settings=settings or (), change=change)
 
-    print_each(await ask_each(source or AnswerSource(), at, ask), output, _text, at=at)
-    return 0
+    print_each(await ask_each(source, at, ask), output, _text, at=at)
 
 
 def _text(answer: GpuHolders) -> str:

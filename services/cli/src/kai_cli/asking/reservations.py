@@ -31,7 +31,7 @@ from kai_cli.output import OutputFlag, print_answer, print_answers, table
 from kai_cli.running.load import Loader
 from kai_cli.sources.answers import ask_each, open_answers
 from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AtFlag, SourceFlags
 
 _AHEAD = re.compile(r"\+(.+)")
 
@@ -56,7 +56,7 @@ async def reserve(  # long: one flag for each part of a reservation
     notice: str = "",
     make: bool = False,
     kubeconfig: Path | None = None,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> int:
     """Plan a reservation of nodes, for a queue, a namespace or maintenance: what it displaces; and make it.
@@ -103,8 +103,8 @@ async def reserve(  # long: one flag for each part of a reservation
         time_zone=time_zone,
         notice=notice,
     )
-    async with open_answers(source or AnswerSource()) as (answers, clusters):
-        plan = await answers.planned_reservation(one_cluster(source or AnswerSource(), clusters), asked)
+    async with open_answers(source) as (answers, clusters):
+        plan = await answers.planned_reservation(one_cluster(source, clusters), asked)
     print_answer(plan, output, lambda: plan_text(plan, made=make))
     return await _carried_out(name, plan, kubeconfig, make=make)
 
@@ -132,7 +132,7 @@ async def drain(
     labels: str = "",
     make: bool = False,
     kubeconfig: Path | None = None,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> int:
     """Plan a drain of nodes: the groups it touches, what each loses, where it goes on; and carry it out.
@@ -161,8 +161,8 @@ async def drain(
         labels=labels,
         drain_by=_text(max(end, now)),
     )
-    async with open_answers(source or AnswerSource()) as (answers, clusters):
-        plan = await answers.planned_drain(one_cluster(source or AnswerSource(), clusters), asked)
+    async with open_answers(source) as (answers, clusters):
+        plan = await answers.planned_drain(one_cluster(source, clusters), asked)
     print_answer(plan, output, lambda: drain_text(plan, made=make))
     return await _carried_out(called, plan, kubeconfig, make=make)
 
@@ -242,14 +242,13 @@ def _in_the_way(rows: list[InTheWayRow]) -> str:
 
 
 async def reservations(
-    *, at: AtFlag = "", ical: bool = False, source: SourceFlags | None = None, output: OutputFlag = "table"
-) -> int:
+    *, at: AtFlag = "", ical: bool = False, source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table"
+) -> None:
     """List the reservations of nodes: when, for whom, and what is in their way.
 
     Args:
         ical: print them as a calendar (RFC 5545).
     """
-    source = source or AnswerSource()
     # A log may be silent while windows begin; a file goes on no more.
     now = time_of(source, at)
     answers = await ask_each(source, at, lambda one, cluster: one.reservations(cluster, at=at, now=now))
@@ -257,7 +256,6 @@ async def reservations(
         print(calendar_text(answers), end="")
     else:
         print_answers(answers, output, lambda: "\n\n".join(map(reservations_text, answers)))
-    return 0
 
 
 def reservations_text(answer: ReservationsAnswer) -> str:

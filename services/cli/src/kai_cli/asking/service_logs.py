@@ -33,7 +33,7 @@ def logs(
     data_dir: Path | None = None,
     cluster: str | None = None,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Print what a service said.
 
     Args:
@@ -52,7 +52,6 @@ def logs(
         if follow:
             for line in _following(file, opened):
                 _print(line, output)
-    return 0
 
 
 def _file_of(service: str, cluster: str | None, directory: DataDirectory) -> Path:

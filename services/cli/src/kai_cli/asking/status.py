@@ -16,7 +16,7 @@ from kai_cli.output import OutputFlag, print_answer, rows_text, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.api_requests import login_address
 from kai_cli.sources.paths import RunningStack, data_directory
-from kai_cli.sources.source import AnswerSource, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, SourceFlags
 
 #: Seconds in which a service must answer.
 _ANSWER_S = 3.0
@@ -81,7 +81,7 @@ class StackStatus(Answer, frozen=True, kw_only=True):
     left_over: bool = False
 
 
-def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
+def status(*, source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table") -> int:
     """Say what runs, whether it is ready, how far behind the log it is, and where the logs end.
 
     Exit 1 where anything is not ready, or nothing runs.
@@ -89,7 +89,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
     Args:
         source: which `kai up` is meant, or which API.
     """
-    status = asyncio.run(stack_status(source or AnswerSource()))
+    status = asyncio.run(stack_status(source))
     print_answer(status, output, lambda: "\n".join(_lines(status)))
     return 0 if status.ready else 1
 
@@ -230,13 +230,12 @@ def _lag(item: ServiceStatus) -> str:
     return ", ".join(f"{cluster} {events}" for cluster, events in sorted(item.lag.items()))
 
 
-def dashboard(*, source: SourceFlags | None = None) -> int:
+def dashboard(*, source: SourceFlags = ANY_ANSWER) -> None:
     """Print an address at which a browser is logged in to the API: once, within a day.
 
     Args:
         source: which API.
     """
-    source = source or AnswerSource()
     address = source.api()
     if address is None:
         raise ConfigurationError("no API runs here: start `kai up`, or name --api-url")
@@ -247,4 +246,3 @@ def dashboard(*, source: SourceFlags | None = None) -> int:
         print(login_address(address, token))
     except KaiError as error:
         raise ConfigurationError(str(error)) from error
-    return 0

@@ -39,7 +39,7 @@ from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.output import Output, OutputFlag, print_answers, table
 from kai_cli.sources.answers import Answers, ask_each
 from kai_cli.sources.log_access import open_log, open_log_as_owner
-from kai_cli.sources.source import AnswerSource, BeginFlag, EndFlag, LogSource, LogSourceFlags, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, ANY_LOG, AnswerSource, BeginFlag, EndFlag, LogSourceFlags, SourceFlags
 
 Anchors = Mapping[str, Mapping[int, bytes]]
 
@@ -57,7 +57,7 @@ async def audit_verify(
     key: Path | None = None,
     token_file: Path | None = None,
     chain_only: bool = False,
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
 ) -> int:
     """Recompute the hash chain, and check that nothing was promised twice; exit 1 if anything is broken.
@@ -70,7 +70,6 @@ async def audit_verify(
         chain_only: leave out the check of decisions, which folds the whole log.
     """
     deposits = [open_deposit(address, token=_token(token_file)) for address in against]
-    source = source or LogSource()
     anchors = await _anchors(deposits, _key(key))
     async with open_log(source) as log:
         there_are = sorted({*await log.clusters(), *anchors})
@@ -115,7 +114,7 @@ async def audit_seal(
     *,
     key: Path | None = None,
     token_file: Path | None = None,
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
 ) -> int:
     """Verify the log, and write down where it stands, to be compared later; exit 1 if it is broken.
 
@@ -127,7 +126,7 @@ async def audit_seal(
         key: a file with the key to sign with: a private Ed25519 key in PEM, or a secret.
         token_file: a file with the bearer token for an http(s):// address.
     """
-    deposit, signed_by, source = open_deposit(address, token=_token(token_file)), _key(key), source or LogSource()
+    deposit, signed_by = open_deposit(address, token=_token(token_file)), _key(key)
     async with closing(deposit):
         lines = await deposit.lines()
         anchors = hashes_of(read_anchors("\n".join(lines), name=deposit.address, key=signed_by))
@@ -151,7 +150,7 @@ async def audit_seal(
     return 0
 
 
-async def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | None = None) -> int:
+async def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags = ANY_LOG) -> None:
     """Set aside an event that cannot be decoded or folded: from then on it counts as if it said nothing.
 
     The event stays where it is, and an `EventSetAside` says which it was and why. Services decide about its node or pod
@@ -162,7 +161,6 @@ async def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFla
         reason: why it is there and may be left out; it is recorded.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         clusters = source.clusters(await log.clusters())
         if len(clusters) != 1:
@@ -196,7 +194,6 @@ async def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFla
         f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {error}) "
         f"is set aside by event {outcome.positions[0]}"
     )
-    return 0
 
 
 async def _anchors(deposits: Sequence[Deposit], key: Key | None) -> Anchors:
@@ -393,7 +390,7 @@ async def audit_placements(
     node: str = "",
     since: BeginFlag = "",
     until: EndFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> int:
     """Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.
@@ -414,9 +411,9 @@ async def audit_node(
     gpu: str = "",
     since: BeginFlag = "",
     until: EndFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """List everything that held a node: when, how much of which zone, by which record, and by which decision.
 
     Args:
@@ -426,7 +423,6 @@ async def audit_node(
     span = Span(since=since, until=until)
     audits = await _ask(source, span, lambda answers, cluster: answers.audit_node(cluster, name, span, gpu=gpu))
     _print(audits, node_text, output)
-    return 0
 
 
 async def audit_group(
@@ -435,9 +431,9 @@ async def audit_group(
     *,
     since: BeginFlag = "",
     until: EndFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """List what was decided about a group: placements, evictions and why, by which cycle and which rules.
 
     Args:
@@ -449,7 +445,6 @@ async def audit_group(
     span = Span(since=since, until=until)
     audits = await _ask(source, span, lambda answers, cluster: answers.audit_group(cluster, namespace, plain, span))
     _print(audits, group_text, output)
-    return 0
 
 
 async def audit_evictions(
@@ -457,9 +452,9 @@ async def audit_evictions(
     namespace: NamespaceFlag = None,
     since: BeginFlag = "",
     until: EndFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """List all evictions: of which pod, for whom, why, and what would spare it the next time.
 
     Args:
@@ -470,13 +465,10 @@ async def audit_evictions(
     wanted = namespace or ""
     audits = await _ask(source, span, lambda one, cluster: one.audit_evictions(cluster, span, namespace=wanted))
     _print(audits, evictions_text, output)
-    return 0
 
 
-async def _ask(
-    source: AnswerSource | None, span: Span, ask: Callable[[Answers, str], Awaitable[_AuditT]]
-) -> list[_AuditT]:
-    return await ask_each(source or AnswerSource(), span.until, ask, since=span.since)
+async def _ask(source: AnswerSource, span: Span, ask: Callable[[Answers, str], Awaitable[_AuditT]]) -> list[_AuditT]:
+    return await ask_each(source, span.until, ask, since=span.since)
 
 
 def _print(audits: list[_AuditT], text: Callable[[_AuditT], str], output: Output) -> None:

@@ -24,7 +24,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_data, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
-from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag
 
 
 def moments_of(begin: str, to: str) -> tuple[Moment | None, Moment | None]:
@@ -39,9 +39,9 @@ async def export(
     begin: FromFlag = "",
     to: ToFlag = "",
     form: Annotated[Literal["log", "parquet", "perfetto"], Parameter(name="--format")] = "log",
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.
 
     The file has the events to the byte, and, where it does not begin with event 1, the state to start from. Other
@@ -56,24 +56,24 @@ async def export(
     """
     moments = moments_of(begin, to)
     if form == "log":
-        return await _export(file, moments, source or LogSource(), output)
-    if form == "perfetto":
+        await _export(file, moments, source, output)
+    elif form == "perfetto":
         from kai_cli.history.perfetto import write_trace  # noqa: PLC0415
 
-        return await _export_folded(file, moments, source or LogSource(), output, writer=write_trace)
-    if begin:
+        await _export_folded(file, moments, source, output, writer=write_trace)
+    elif begin:
         raise ConfigurationError(f"--from {begin}: tables begin with the log, for a pod's row needs all of its life")
-    return await _export_tables(file, moments, source or LogSource(), output)
+    else:
+        await _export_tables(file, moments, source, output)
 
 
-async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
+async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> None:
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
         wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
         with Progress("exporting events") as progress:
             header = await export_log(log, cluster, file, wanted, progress=progress)
     _report(file, header, output)
-    return 0
 
 
 async def _cluster(log: EventLog, source: LogSource) -> str:
@@ -89,7 +89,7 @@ _Writer = Callable[[Path, AsyncIterator[Event], ClusterState, Mapping[str, str]]
 
 async def _export_tables(
     path: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output
-) -> int:
+) -> None:
     """Write tables: those of the read models from there, where these are up to date; else all by folding the log."""
     # Other exports do without the engine, and without the package.
     try:
@@ -108,8 +108,9 @@ async def _export_tables(
                         events = _events(log, cluster, (first, last), progress, where=Filter(types=TYPES))
                         about = _about(cluster, first, last)
                         counts = await write_tables(path, events, None, about, models=models)
-                    return _report_rows(path, about, counts, output)
-    return await _export_folded(path, moments, source, output, writer=write_tables)
+                    _report_rows(path, about, counts, output)
+                    return
+    await _export_folded(path, moments, source, output, writer=write_tables)
 
 
 async def _events(
@@ -127,7 +128,7 @@ def _about(cluster: str, first: int, last: int) -> dict[str, str]:
 
 async def _export_folded(
     path: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output, *, writer: _Writer
-) -> int:
+) -> None:
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
         wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
@@ -138,14 +139,13 @@ async def _export_folded(
             span = state.position + 1, wanted.last
             about = _about(cluster, *span)
             counts = await writer(path, _events(log, cluster, span, progress), state, about)
-    return _report_rows(path, about, counts, output)
+    _report_rows(path, about, counts, output)
 
 
-def _report_rows(path: Path, about: Mapping[str, str], counts: Mapping[str, int], output: Output) -> int:
+def _report_rows(path: Path, about: Mapping[str, str], counts: Mapping[str, int], output: Output) -> None:
     head = f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}\n"
     rows = [(name, str(count)) for name, count in counts.items()]
     print_answer({"path": str(path), **about, "rows": counts}, output, lambda: head + table(("WHAT", "ROWS"), rows))
-    return 0
 
 
 async def report_bug(
@@ -155,9 +155,9 @@ async def report_bug(
     cycle: str | None = None,
     begin: FromFlag = "",
     to: ToFlag = "",
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Write a range of a log without its names, which others replay with the same differences.
 
     Pseudonyms stand for names of objects, values of labels and texts, in the order of the names. Sizes, times, uids
@@ -171,7 +171,7 @@ async def report_bug(
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
-    (since, until), source = moments_of(begin, to), source or LogSource()
+    since, until = moments_of(begin, to)
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
         if cycle is not None:
@@ -184,7 +184,6 @@ async def report_bug(
         print(f"whoever has the file sees what it shows by `kai replay --file {file.name}`")
     if otherwise:
         print(f"{otherwise:,} decisions come out otherwise without names: replays show them too", file=sys.stderr)
-    return 0
 
 
 def _report(file: Path, header: Header, output: Output) -> None:
@@ -201,7 +200,7 @@ def _report(file: Path, header: Header, output: Output) -> None:
     print(f"{size:,} bytes in {file}")
 
 
-async def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> int:
+async def import_log(file: Path, /, *, source: LogSourceFlags = ANY_LOG) -> None:
     """Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.
 
     What is there already stays: after an interruption, or for a longer file of the same log, it goes on where the log
@@ -211,7 +210,6 @@ async def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> 
         file: to read.
         source: which database; with --database-url, as the role that owns the log (kai_migrate).
     """
-    source = source or LogSource()
     with LogFile(file) as opened:
         cluster = opened.header.cluster
         if source.cluster not in (None, cluster):
@@ -223,4 +221,3 @@ async def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> 
     what = f"{count:,} events imported" if count else "all events of the file were there already"
     print(f"cluster {cluster}: {what}")
     print(f"head {head.position} {head.hash.hex()}")
-    return 0

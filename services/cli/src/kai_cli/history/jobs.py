@@ -17,7 +17,7 @@ from kai_cli.output import Progress, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
-from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, FromFlag, SourceFlags, ToFlag
 
 
 def history(
@@ -30,9 +30,9 @@ def history(
     state: str = "",
     since: FromFlag = "",
     until: ToFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: ReportOutput = "table",
-) -> int:
+) -> None:
     """Say what became of jobs: waits, run times, GPU-hours, why they ended; of one by its attempts.
 
     Args:
@@ -49,7 +49,7 @@ def history(
         name=name, namespace=there or namespace or "", queue=queue, user=user, state=state, since=since, until=until
     )
     wanted.check()
-    answer = asyncio.run(_history(source or AnswerSource(), wanted))
+    answer = asyncio.run(_history(source, wanted))
     if job and not answer.items:
         raise UnknownSubject(f"cluster {answer.cluster}: no job {job} up to position {answer.position}")
     match output:
@@ -59,7 +59,6 @@ def history(
             print_rows(*history_rows(answer, by_attempts=bool(job)), output)
         case _:
             print_data(answer, output)
-    return 0
 
 
 _HEAD = (

@@ -31,7 +31,7 @@ from kai_cli.history.exporting import moments_of
 from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_answers, table
 from kai_cli.sources.current_cluster import look_in, one_cluster
 from kai_cli.sources.log_access import open_log, opened_source
-from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag
 
 #: What a part tells: how far it is, its report, or why there is none.
 _Message = int | ReplayReport | str
@@ -160,7 +160,7 @@ async def replay(
     processes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     policy: tuple[str, ...] = (),
     other_policies: bool = False,
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
 ) -> int:
     """Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.
@@ -180,7 +180,6 @@ async def replay(
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
     moments = moments_of(begin, to)
     policies = PolicySources(policy, other_policies)
-    source = source or LogSource()
     if source.cluster == HUB:
         async with open_log(source) as log:
             return _print_choices(await replay_choices(log), output)

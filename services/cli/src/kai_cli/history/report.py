@@ -27,7 +27,7 @@ from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
-from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
+from kai_cli.sources.source import ANY_ANSWER, ANY_LOG, AnswerSource, FromFlag, LogSourceFlags, SourceFlags, ToFlag
 
 ReportOutput = Annotated[
     Literal["table", "json", "yaml", "csv", "parquet"],
@@ -42,9 +42,9 @@ def show(
     since: FromFlag = "",
     until: ToFlag = "",
     prices: Path | None = None,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: ReportOutput = "table",
-) -> int:
+) -> None:
     """Say who held how many GPU-hours, by right or borrowed, and what of them was idle or lost.
 
     Args:
@@ -57,7 +57,7 @@ def show(
     """
     question = ReportQuestion(by, month, since, until, {} if prices is None else read_prices(_pairs(prices)))
     question.check()
-    answer = asyncio.run(report_from(source or AnswerSource(), question))
+    answer = asyncio.run(report_from(source, question))
     if answer.unpriced:
         models = ", ".join(model or "GPUs without a model" for model in answer.unpriced)
         sys.stderr.write(f"kai: warning: no price for {models}: what held them has no cost\n")
@@ -68,7 +68,6 @@ def show(
             print_rows(*report_rows(answer), output)
         case _:
             print_data(answer, output)
-    return 0
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
@@ -101,7 +100,7 @@ async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageRe
             return await usage_report(log, cluster, question, progress=progress)
 
 
-async def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None) -> int:
+async def seal(*, month: str, correct: str = "", source: LogSourceFlags = ANY_LOG) -> None:
     """Seal the account of a month that is over: its figures and digest become an event.
 
     Args:
@@ -109,7 +108,6 @@ async def seal(*, month: str, correct: str = "", source: LogSourceFlags | None =
         correct: why an earlier seal is corrected; it is recorded.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:
@@ -118,16 +116,14 @@ async def seal(*, month: str, correct: str = "", source: LogSourceFlags | None =
             )
     held = sealed.figures.get("held", 0) / 3_600_000
     print(f"cluster {cluster}: {month} is sealed by event {position}: {held:,.2f} GPU-hours held, {sealed.digest}")
-    return 0
 
 
-async def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
+async def verify(*, month: str, source: LogSourceFlags = ANY_LOG, output: OutputFlag = "table") -> int:
     """Count a sealed month again, and compare; exit 1 if it is not the same.
 
     Args:
         month: by UTC, such as 2026-11.
     """
-    source = source or LogSource()
     async with open_log(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:

@@ -15,7 +15,7 @@ from kaicore.rules.hub.hub_state import without_hub
 from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
-from kai_cli.sources.source import LogSource, LogSourceFlags
+from kai_cli.sources.source import ANY_LOG, LogSourceFlags
 
 
 class PolicyStep(Answer, frozen=True, kw_only=True):
@@ -79,13 +79,11 @@ def _text(setting: PolicySetting) -> str:
     return f"{setting.name} {setting.version} ({setting.digest[:12]}){queues}"
 
 
-async def history(*, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
+async def history(*, source: LogSourceFlags = ANY_LOG, output: OutputFlag = "table") -> None:
     """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed."""
-    source = source or LogSource()
     async with open_log(source) as log:
         steps = await policy_steps(log, one_cluster(source, without_hub(await log.clusters())))
     print_answer(steps, output, lambda: steps_text(steps))
-    return 0
 
 
 def steps_text(steps: list[PolicyStep]) -> str:

@@ -14,7 +14,7 @@ from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.api_requests import request_api
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
-from kai_cli.sources.source import AnswerSource, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, SourceFlags
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 #: Who records where nobody else is named: whoever runs `kai`.
@@ -29,9 +29,9 @@ async def policy_input(
     node: str = "",
     remove: bool = False,
     request: str = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Record a fact from outside for policies, or list them.
 
     Args:
@@ -43,11 +43,10 @@ async def policy_input(
         source: where to record and to ask: the log, or the API of --api-url.
         output: of the list: table, json or yaml.
     """
-    source = source or AnswerSource()
     if not name:
         rows = await _listed(source)
         print_answer(rows, output, lambda: listing_text(rows))
-        return 0
+        return
     if bool(value) == remove:
         raise ConfigurationError(f"policy input {name}: give a value, or --remove")
     given = None if remove else int(value) if _NUMBER.fullmatch(value) else value
@@ -55,7 +54,6 @@ async def policy_input(
     cluster = await _record(source, asked)
     where = f" of node {node}" if node else ""
     print(f"cluster {cluster}: {name}{where}: {'taken away' if given is None else given}")
-    return 0
 
 
 def listing_text(rows: list[PolicyInputRow]) -> str:

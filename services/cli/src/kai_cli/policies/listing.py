@@ -81,7 +81,7 @@ class PolicyListing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     built_in: tuple[PolicyRow, ...] = ()
 
 
-def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = "table") -> int:
+def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = "table") -> None:
     """List the bands of the score table with what fills each, and the policies of a shard with their arguments.
 
     Args:
@@ -95,7 +95,6 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
     installed, built_in = ([one.setting for one in some] for some in loaded)
     listing = listing_of(book.policies(config.policies), book.policies(installed), book.policies(built_in))
     print_answer(listing, output, lambda: listing_text(listing))
-    return 0
 
 
 def listing_of(

@@ -16,7 +16,7 @@ from kaicore.runtime.policies.loading import LoadedPolicy
 
 from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of
-from kai_cli.sources.source import FromFlag, LogSourceFlags, ToFlag
+from kai_cli.sources.source import ANY_LOG, FromFlag, LogSourceFlags, ToFlag
 from kai_cli.trials.what_if_history import answer_history, comparison_text, queues_text
 
 
@@ -31,9 +31,9 @@ def try_policy(
     best: bool = False,
     policy: tuple[str, ...] = (),
     html: Path | None = None,
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Simulate history again with a policy and without it: GPUs, waits by queue and size, who wins, who loses.
 
     Args:
@@ -50,7 +50,7 @@ def try_policy(
     tried = policy_of(file, arguments, queues=tuple(queue or ()))
     book.add(tried.kind, tried.setting.digest)
     question = HistoryQuestion(since=since, until=until, patches=(with_policy(tried),), policies=best)
-    return answer_history(source, question, lambda answer: trial_text(answer, tried), html, output, policies=book)
+    answer_history(source, question, lambda answer: trial_text(answer, tried), html, output, policies=book)
 
 
 def with_policy(tried: LoadedPolicy) -> PatchText:

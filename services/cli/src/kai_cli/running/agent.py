@@ -34,7 +34,7 @@ def agent(
     data: list[str] | None = None,
     cost: int = 0,
     data_dir: Path | None = None,
-) -> int:
+) -> None:
     """Run a cluster's watcher, binder and ingest beside it: they dial out to the hub's Postgres and NATS.
 
     Registers the cluster where it is not yet. In Kubernetes the three are deployments of their own, with the same
@@ -59,12 +59,12 @@ def agent(
     with directory.lock():
         directory.claim()
         directory.logs.mkdir(exist_ok=True)
-        return asyncio.run(_agent(directory.root, registered, common, Kubeconfigs.read(paths) if paths else None))
+        asyncio.run(_agent(directory.root, registered, common, Kubeconfigs.read(paths) if paths else None))
 
 
 async def _agent(
     root: Path, registered: ClusterRegistered, common: Mapping[str, str], kubeconfigs: Kubeconfigs | None
-) -> int:
+) -> None:
     async with await PostgresLog.open(common["KAI_DATABASE_URL"], application="kai-agent") as log, hub_of(log) as hub:
         entry = hub.state.clusters.get(registered.cluster)
         if entry is not None and entry.removed:
@@ -96,7 +96,6 @@ async def _agent(
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*(process.stop() for process in processes))
         ports.close()
-    return 0
 
 
 def _specs(

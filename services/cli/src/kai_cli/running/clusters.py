@@ -33,7 +33,7 @@ from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.paths import check_cluster_name, data_directory
-from kai_cli.sources.source import AnswerSource, HubFlags, HubSource
+from kai_cli.sources.source import ANY_HUB, AnswerSource, HubFlags
 
 #: Seconds that an API server has to answer when its cluster is added.
 _ANSWER_S = 5.0
@@ -109,8 +109,8 @@ async def cluster_add(
     simulated: str = "",
     data: list[str] | None = None,
     cost: int = 0,
-    source: HubFlags | None = None,
-) -> int:
+    source: HubFlags = ANY_HUB,
+) -> None:
     """Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out.
 
     The same again changes nothing.
@@ -144,7 +144,6 @@ async def cluster_add(
     dials_out = not (paths or simulated)
     how = "an agent in the cluster has to dial out: `kai agent`" if dials_out else "`kai up` starts its processes"
     print(f"cluster {name}: {'registered' if new else 'is registered already'}; {how}")
-    return 0
 
 
 async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
@@ -164,8 +163,8 @@ async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
 
 
 async def cluster_remove(
-    name: str, /, *, lost: bool = False, leave_running: bool = False, source: HubFlags | None = None
-) -> int:
+    name: str, /, *, lost: bool = False, leave_running: bool = False, source: HubFlags = ANY_HUB
+) -> None:
     """Take a cluster from the hub: its processes end, its log stays. Refused while anything runs there.
 
     Args:
@@ -195,10 +194,9 @@ async def cluster_remove(
                 )
         await hub.append(cluster_stream(name), ClusterRemoved(cluster=name, lost=lost), subject=name)
     print(f"cluster {name}: removed; its log stays")
-    return 0
 
 
-async def cluster_drain(name: str, /, *, source: HubFlags | None = None) -> int:
+async def cluster_drain(name: str, /, *, source: HubFlags = ANY_HUB) -> None:
     """Give a cluster nothing more; what waits there goes elsewhere, what runs there runs to its end.
 
     Args:
@@ -210,10 +208,9 @@ async def cluster_drain(name: str, /, *, source: HubFlags | None = None) -> int:
         await hub.append(cluster_stream(name), ClusterDrained(cluster=name), subject=name)
         runs = [entry.name for entry in hub.state.of_cluster(name) if entry.started]
     print(f"cluster {name}: is being drained; {len(runs)} dispatches run there to their end")
-    return 0
 
 
-async def cluster_resume(name: str, /, *, source: HubFlags | None = None) -> int:
+async def cluster_resume(name: str, /, *, source: HubFlags = ANY_HUB) -> None:
     """Give a cluster that was drained dispatches again.
 
     Args:
@@ -224,10 +221,9 @@ async def cluster_resume(name: str, /, *, source: HubFlags | None = None) -> int
             raise ConfigurationError(f"cluster {name}: is not being drained")
         await hub.append(cluster_stream(name), ClusterResumed(cluster=name), subject=name)
     print(f"cluster {name}: is given dispatches again")
-    return 0
 
 
-async def cluster_bound(queue: str, /, *limits: str, source: HubFlags | None = None) -> int:
+async def cluster_bound(queue: str, /, *limits: str, source: HubFlags = ANY_HUB) -> None:
     """Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.
 
     Args:
@@ -243,19 +239,17 @@ async def cluster_bound(queue: str, /, *limits: str, source: HubFlags | None = N
     async with _hub(source) as hub:
         await hub.append(queue_stream(queue), QueueBounded(queue=queue, limits=amounts), subject=queue)
     print(f"queue {queue}: {'is bounded' if amounts else 'has no bound'} over all clusters")
-    return 0
 
 
-async def cluster_list(*, source: HubFlags | None = None, output: OutputFlag = "table") -> int:
+async def cluster_list(*, source: HubFlags = ANY_HUB, output: OutputFlag = "table") -> None:
     """List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's."""
     async with _hub(source) as hub:
         rows = hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
     none = "the hub has no cluster; `kai cluster add` registers one"
     print_answer(rows, output, lambda: clusters_table(rows) if rows else none)
-    return 0
 
 
-async def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None = None) -> int:
+async def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None = None) -> None:
     """Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.
 
     What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
@@ -275,7 +269,6 @@ async def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path 
         directory.use_cluster(name)
     chosen = directory.current_cluster()
     print(f"current cluster: {chosen or 'the first by name'}")
-    return 0
 
 
 def clusters_table(rows: list[HubClusterRow]) -> str:
@@ -332,6 +325,6 @@ def _entry(state: HubState, name: str) -> ClusterEntry:
 
 
 @asynccontextmanager
-async def _hub(source: HubFlags | None) -> AsyncIterator[HubLog]:
-    async with open_log((source or HubSource()).log) as log, hub_of(log) as hub:
+async def _hub(source: HubFlags) -> AsyncIterator[HubLog]:
+    async with open_log(source.log) as log, hub_of(log) as hub:
         yield hub

@@ -25,8 +25,8 @@ from kaicore.rules.events.payloads import DispatchSubmitted
 
 from kai_cli.sources.api_requests import request_api
 from kai_cli.sources.log_access import open_log
-from kai_cli.sources.manifests import STDIN, read_located
-from kai_cli.sources.source import HubFlags, HubSource, LogSource
+from kai_cli.sources.manifests import check_submitted, read_located
+from kai_cli.sources.source import ANY_HUB, HubFlags, HubSource, LogSource
 
 #: Between two looks at what the hub decided, seconds.
 _PERIOD_S = 0.2
@@ -37,11 +37,11 @@ def submit(
     name: str = "",
     cluster: list[str] | None = None,
     data: list[str] | None = None,
-    source: HubFlags | None = None,
+    source: HubFlags = ANY_HUB,
     hub_url: str | None = None,
     token: str | None = None,
     wait_s: float = 5,
-) -> int:
+) -> None:
     """Give objects to the hub, which makes them in one of its clusters: all of them in the same.
 
     The same again changes nothing, so what had no answer is done again.
@@ -55,14 +55,9 @@ def submit(
         token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
         wait_s: seconds to wait for what the hub decides, which is then shown; not with --hub-url.
     """
-    if not files:
-        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
-    for file in files:
-        if str(file).startswith("-") and file != STDIN:
-            raise ConfigurationError(f"no such option: {file}")
+    check_submitted(files)
     objects = read_located(list(files))
     submitted = named_dispatch(objects, name, clusters=_names(cluster), data=_names(data))
-    source = source or HubSource()
     address = _hub_address(hub_url, source)
     if address:
         _send(address, token, submitted, objects)
@@ -74,7 +69,6 @@ def submit(
     print(f"dispatch {submitted.dispatch}: {done}; `kai why dispatch/{submitted.dispatch}{where}` says where it goes")
     if decided:
         print(decided)
-    return 0
 
 
 def _hub_address(named: str | None, source: HubSource) -> str:
@@ -118,10 +112,10 @@ def withdraw(
     name: str,
     /,
     *,
-    source: HubFlags | None = None,
+    source: HubFlags = ANY_HUB,
     hub_url: str | None = None,
     token: str | None = None,
-) -> int:
+) -> None:
     """Take a dispatch back, wherever it is: its objects are deleted, what runs of it ends.
 
     Args:
@@ -129,14 +123,12 @@ def withdraw(
         hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
         token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
     """
-    source = source or HubSource()
     address = _hub_address(hub_url, source)
     if address:
         request_api(f"{address}/v1/dispatches/{urllib.parse.quote(name, safe='')}", _token(token), method="DELETE")
     else:
         asyncio.run(_withdraw(source.log, name))
     print(f"dispatch {name}: withdrawn")
-    return 0
 
 
 async def _withdraw(source: LogSource, name: str) -> None:

@@ -48,7 +48,7 @@ def up(  # long: one parameter a line, and one line for each
     schedulers: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
     compact: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
-) -> int:
+) -> None:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
 
     Args:
@@ -111,7 +111,7 @@ def up(  # long: one parameter a line, and one line for each
             migrating=forks_migration,
             policies=scheduler_config,
         )
-        return asyncio.run(_up(stack, specs))
+        asyncio.run(_up(stack, specs))
 
 
 def _import_before_forking() -> None:
@@ -120,7 +120,7 @@ def _import_before_forking() -> None:
     from kaicore.ledger.bus import nkeys  # noqa: F401, PLC0415
 
 
-async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
+async def _up(stack: Stack, specs: list[ClusterSpec]) -> None:
     interrupted = interruption()
     starting = asyncio.create_task(_start(stack, specs))
     waiting = asyncio.create_task(interrupted.wait())
@@ -134,7 +134,6 @@ async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
         print_line("stopping ...")
         await stack.stop()
         print_line(f"stopped; everything is kept in {stack.directory.root}")
-    return 0
 
 
 async def _start(stack: Stack, specs: list[ClusterSpec]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ Manifest = dict[str, Any]
 STDIN = Path("-")
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def check_submitted(files: Sequence[Path]) -> None:
+    """Check what is named to be submitted. Raises ConfigurationError: nothing is, or an option that there is not."""
+    if not files:
+        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
+    for file in files:
+        if str(file).startswith("-") and file != STDIN:
+            raise ConfigurationError(f"no such option: {file}")
 
 
 def read_manifests(paths: list[Path]) -> list[Manifest]:

@@ -147,3 +147,6 @@ EndFlag = Annotated[ToFlag, Parameter(help="end here, likewise.")]
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
 HubFlags = Annotated[HubSource, Parameter(name="*")]
 SourceFlags = Annotated[AnswerSource, Parameter(name="*")]
+
+#: Sources where no flag names one.
+ANY_LOG, ANY_HUB, ANY_ANSWER = LogSource(), HubSource(), AnswerSource()

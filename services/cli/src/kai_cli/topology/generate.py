@@ -368,7 +368,7 @@ def generate(  # long: one flag for each way in
     cluster: str | None = None,
     kubeconfig: Path | None = None,
     name: str = "default",
-) -> int:
+) -> None:
     """Write a topology as manifests: from the labels of nodes, or from what ibnetdiscover prints of the fabric.
 
     Args:
@@ -402,7 +402,6 @@ def generate(  # long: one flag for each way in
     if not documents:
         raise ConfigurationError("HyperNodes are made from nodes, and no node has the labels: give --file, or --live")
     yaml.safe_dump_all(documents, sys.stdout, sort_keys=False)
-    return 0
 
 
 def _nodes(reading: Reading) -> Labels:

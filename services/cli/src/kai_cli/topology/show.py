@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from kai_cli.output import as_of, print_data
 from kai_cli.sources.answers import Answers, ask_each
-from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.svg import picture
 
 #: Domains that are drawn where nothing else is said: what a person can look through.
@@ -46,7 +46,7 @@ def show(  # long: one flag for each way to look
     segments: str = "",
     limit: Annotated[int, Parameter(validator=Number(gte=0))] = MOST_ROWS,
     at: AtFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "tree",
 ) -> int:
     """Draw the trees of a cluster's topologies: what each domain uses and has free, and what still fits there.
@@ -75,7 +75,7 @@ def show(  # long: one flag for each way to look
         nodes=narrowing.asks_for_nodes,
     )
     try:
-        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source or AnswerSource(), wanted, at))
+        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source, wanted, at))
     except InvalidObject as error:
         raise ConfigurationError(str(error)) from error
     if not any(answer.topologies for answer in answers):

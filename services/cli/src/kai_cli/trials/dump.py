@@ -103,7 +103,7 @@ async def dump(
     cluster: str | None = None,
     kubeconfig: Path | None = None,
     output: Annotated[Literal["json", "yaml"], Parameter(name=["--output", "-o"])] = "json",
-) -> int:
+) -> None:
     """Write the objects of a cluster that matter to scheduling to standard output, for `kai simulate -`.
 
     Args:
@@ -124,4 +124,3 @@ async def dump(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
     else:
         yaml.safe_dump(document, sys.stdout, sort_keys=False)
-    return 0

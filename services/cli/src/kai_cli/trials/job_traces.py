@@ -106,7 +106,7 @@ def openb(
     *,
     out: Path,
     assuming: Annotated[Assumptions | None, Parameter(name="*")] = None,
-) -> int:
+) -> None:
     """Turn the OpenB trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
@@ -129,7 +129,6 @@ def openb(
         f"  all arrive at once and run for 1/{assumed.speedup} of their time, {assumed.max_run_seconds} s at most\n"
         f"next: `kai up --profile {out / 'profile.yaml'}`, then: `kai load {out / 'pods.json'}`\n"
     )
-    return 0
 
 
 def fleet_profile(rows: Iterable[TraceRow], assumed: Assumptions) -> tuple[dict[str, Any], int]:
@@ -313,7 +312,7 @@ class Job:
 Assuming = Annotated[JobAssumptions | None, Parameter(name="*")]
 
 
-def philly(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> int:
+def philly(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> None:
     """Turn jobs of the Philly trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
@@ -321,10 +320,10 @@ def philly(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> int:
         out: folder for the results; made when missing.
         assuming: what the trace does not say.
     """
-    return _import(jobs, out, assuming or JobAssumptions(), _philly_job)
+    _import(jobs, out, assuming or JobAssumptions(), _philly_job)
 
 
-def dlrm(instances: Path, /, *, out: Path, assuming: Assuming = None) -> int:
+def dlrm(instances: Path, /, *, out: Path, assuming: Assuming = None) -> None:
     """Turn instances of the DLRM trace of 2025 into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
@@ -333,10 +332,10 @@ def dlrm(instances: Path, /, *, out: Path, assuming: Assuming = None) -> int:
         out: folder for the results; made when missing.
         assuming: what the trace does not say.
     """
-    return _import(instances, out, assuming or JobAssumptions(), _dlrm_job)
+    _import(instances, out, assuming or JobAssumptions(), _dlrm_job)
 
 
-def plain_csv(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> int:
+def plain_csv(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> None:
     """Turn a list of jobs of one's own into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
@@ -344,16 +343,15 @@ def plain_csv(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> int:
         out: folder for the results; made when missing.
         assuming: what the list does not say.
     """
-    return _import(jobs, out, assuming or JobAssumptions(), _plain_job)
+    _import(jobs, out, assuming or JobAssumptions(), _plain_job)
 
 
-def sources() -> int:
+def sources() -> None:
     """Print where the public traces are, and the command that takes each."""
     sys.stdout.write(SOURCES)
-    return 0
 
 
-def _import(file: Path, out: Path, assumed: JobAssumptions, job_of: Callable[[TraceRow], Job]) -> int:
+def _import(file: Path, out: Path, assumed: JobAssumptions, job_of: Callable[[TraceRow], Job]) -> None:
     jobs = [job_of(row) for row in rows_of(file)]
     jobs.sort(key=lambda job: (job.submitted, job.name))
     taken = jobs[: assumed.first] if assumed.first else jobs
@@ -377,7 +375,6 @@ def _import(file: Path, out: Path, assumed: JobAssumptions, job_of: Callable[[Tr
         f"  all arrive at once and run for 1/{assumed.speedup} of their time, {assumed.max_run_seconds} s at most\n"
         f"next: `kai up --profile {out / 'profile.yaml'}`, then: `kai load {out / 'pods.json'}`\n"
     )
-    return 0
 
 
 def job_pods(job: Job, assumed: JobAssumptions) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 from kaicore.analysis.replay.log_states import folded
-from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
+from kaicore.analysis.trial.shadow import ShadowReport, page, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -22,8 +22,17 @@ from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.policies import book_of
-from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
-from kai_cli.trials.what_if_history import comparison_text
+from kai_cli.sources.source import (
+    ANY_ANSWER,
+    ANY_LOG,
+    AnswerSource,
+    FromFlag,
+    LogSource,
+    LogSourceFlags,
+    SourceFlags,
+    ToFlag,
+)
+from kai_cli.trials.what_if_history import comparison_text, write_page
 
 #: Rejected pods in the table.
 _MOST_PODS = 20
@@ -38,9 +47,9 @@ def report(
     simulate: bool = True,
     policy: tuple[str, ...] = (),
     html: Path | None = None,
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated.
 
     Args:
@@ -54,13 +63,12 @@ def report(
     """
     if html is not None and not simulate:
         raise ConfigurationError("--html: shows the simulated window; leave out --no-simulate")
-    answer = asyncio.run(_report(source or AnswerSource(), scheduler, since, until, policy, simulate=simulate))
+    answer = asyncio.run(_report(source, scheduler, since, until, policy, simulate=simulate))
     for note in answer.trajectory.notes if answer.trajectory is not None else ():
         sys.stderr.write(f"kai: warning: {note}\n")
-    if html is not None:
-        _write(html, answer)
+    if html is not None and answer.trajectory is not None:
+        write_page(html, page(answer, answer.trajectory))
     print_answer(answer, output, lambda: report_text(answer))
-    return 0
 
 
 async def _report(
@@ -88,7 +96,7 @@ async def _report(
             )
 
 
-async def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+async def promote(shard: str = "default", /, *, source: LogSourceFlags = ANY_LOG) -> None:
     """Have a shard's shadow decide, and its scheduler stand by.
 
     If the shadow ends, the scheduler takes over.
@@ -97,10 +105,10 @@ async def promote(shard: str = "default", /, *, source: LogSourceFlags | None = 
         shard: the shard; its shadow is a `kai-scheduler` with `KAI_SHADOW` naming its own scheduler.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return await _list(source or LogSource(), shard, ("shadow",))
+    await _list(source, shard, ("shadow",))
 
 
-async def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+async def back(shard: str = "default", /, *, source: LogSourceFlags = ANY_LOG) -> None:
     """Have the scheduler of a shard decide again.
 
     Its promoted shadow is a shadow again.
@@ -109,10 +117,10 @@ async def back(shard: str = "default", /, *, source: LogSourceFlags | None = Non
         shard: the shard.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return await _list(source or LogSource(), shard, ())
+    await _list(source, shard, ())
 
 
-async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int:
+async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> None:
     async with open_log_as_owner(source) as log:
         cluster = _cluster(source, without_hub(await log.clusters()))
         state = await folded(log, cluster)
@@ -125,7 +133,7 @@ async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int
         decides = f"the {'shadow of the ' if replicas else ''}scheduler of shard {shard}"
         if state.replicas.get(name, ()) == replicas:
             print(f"cluster {cluster}: {decides} decides already")
-            return 0
+            return
         stream = replicas_stream(name)
         version = state.versions.get(stream, 0)
         event = NewEvent(
@@ -138,7 +146,7 @@ async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int
         )
         (outcome,) = await log.append(cluster, [Unit((event,))], expect={stream: version})
         print(f"cluster {cluster}: {decides} decides from event {outcome.positions[0]} on")
-        return 0
+        return
 
 
 def _cluster(source: LogSource, there_are: list[str]) -> str:
@@ -213,14 +221,3 @@ def _rejected(answer: ShadowReport) -> str:
         return ""
     shown = table(("REJECTED POD", "NODE", "REASON", "FORESEEN", "SHADOW"), rows)
     return shown + (f"\nand {more} more (-o json)" if more > 0 else "")
-
-
-def _write(path: Path, answer: ShadowReport) -> None:
-    # Templates take a while to load, and a table needs none.
-    from kaicore.analysis.trial.shadow import page  # noqa: PLC0415
-
-    assert answer.trajectory is not None
-    try:
-        path.write_text(page(answer, answer.trajectory))
-    except OSError as error:
-        raise ConfigurationError(f"--html {path}: {error.strerror}") from error

@@ -134,7 +134,7 @@ def simulate_command(
     ignore: list[str] | None = None,
     numa: bool | None = None,
     output: Annotated[Literal["table", "wide", "json", "yaml"], Parameter(name=["--output", "-o"])] = "table",
-) -> int:
+) -> None:
     """Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server.
 
     Args:
@@ -178,7 +178,6 @@ def simulate_command(
     for warning in [*strangers, *world.warnings]:
         sys.stderr.write(f"kai: warning: {warning}\n")
     _write(outcome, output)
-    return 0
 
 
 def _of_profile(model: FleetKubelets, profile: str, objects: Sequence[Located]) -> list[Located]:

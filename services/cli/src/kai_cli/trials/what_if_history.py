@@ -21,7 +21,7 @@ from kaicore.rules.hub.hub_state import without_hub
 from kai_cli.output import Output, OutputFlag, Progress, print_answer, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
-from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag
 
 _ORDER = (Fares.LOSES, Fares.MIXED, Fares.GAINS, Fares.SAME)
 
@@ -105,9 +105,9 @@ def history(
     settings: Annotated[list[str] | None, Parameter(name="--set")] = None,
     patch: list[Path] | None = None,
     html: Path | None = None,
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.
 
     Args:
@@ -123,7 +123,7 @@ def history(
         settings=tuple(settings or ()),
         patches=tuple(PatchText(name=path.stem, text=_read(path)) for path in patch or ()),
     )
-    return answer_history(source, question, comparison_text, html, output)
+    answer_history(source, question, comparison_text, html, output)
 
 
 def policies(
@@ -131,9 +131,9 @@ def policies(
     since: FromFlag = "",
     until: ToFlag = "",
     html: Path | None = None,
-    source: LogSourceFlags | None = None,
+    source: LogSourceFlags = ANY_LOG,
     output: OutputFlag = "table",
-) -> int:
+) -> None:
     """Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions.
 
     Args:
@@ -141,31 +141,33 @@ def policies(
         until: its last event; by default the log's last one.
         html: write a report with plots to this file, too.
     """
-    return answer_history(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
+    answer_history(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
 
 
 def answer_history(
-    source: LogSource | None,
+    source: LogSource,
     question: HistoryQuestion,
     text: Callable[[HistoryComparison], str],
     html: Path | None,
     output: Output,
     *,
     policies: PolicyBook = NO_POLICIES,
-) -> int:
+) -> None:
     """Answer a question about history, and print the answer.
 
     Args:
         html: write a report with plots to this file, too; None for none.
         policies: the code of those that the settings name.
     """
-    comparison = asyncio.run(compared_history(source or LogSource(), question, policies))
+    comparison = asyncio.run(compared_history(source, question, policies))
     for note in comparison.notes:
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
-        _write(html, comparison)
+        # Templates take a while to load, and a table needs none.
+        from kaicore.analysis.trial.history.page import page  # noqa: PLC0415
+
+        write_page(html, page(comparison))
     print_answer(comparison, output, lambda: text(comparison))
-    return 0
 
 
 async def compared_history(
@@ -186,11 +188,9 @@ def _read(path: Path) -> str:
         raise ConfigurationError(f"{path}: {problem}") from error
 
 
-def _write(path: Path, comparison: HistoryComparison) -> None:
-    # Templates take a while to load, and a table needs none.
-    from kaicore.analysis.trial.history.page import page  # noqa: PLC0415
-
+def write_page(path: Path, text: str) -> None:
+    """Write a report of `--html`. Raises ConfigurationError: it cannot be written."""
     try:
-        path.write_text(page(comparison))
+        path.write_text(text)
     except OSError as error:
         raise ConfigurationError(f"--html {path}: {error.strerror}") from error

@@ -15,8 +15,8 @@ from kaicore.errors import ConfigurationError
 
 from kai_cli.output import OutputFlag, as_of, print_answers, table
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
-from kai_cli.sources.manifests import STDIN, read_files
-from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.manifests import check_submitted, read_files
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
 
 #: How the API calls the objects of the list that it is sent.
 _ITEM = re.compile(r"request, document 1, items\[(\d+)\]")
@@ -31,7 +31,7 @@ def submit_command(
     # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     at: AtFlag = "",
-    source: SourceFlags | None = None,
+    source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> int:
     """Say what would become of manifests that are submitted now: where, evicting whom, or when.
@@ -41,16 +41,12 @@ def submit_command(
     Args:
         files: YAML or JSON, folders of them, or - for standard input.
     """
-    if not files:
-        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
-    for file in files:
-        if str(file).startswith("-") and file != STDIN:
-            raise ConfigurationError(f"no such option: {file}")
+    check_submitted(files)
     reading = read_files(list(files))
     if not reading.objects:
         problems = "\n     ".join(map(str, reading.problems)) or "no Kubernetes objects in these files"
         raise ConfigurationError(problems)
-    answers = asyncio.run(_submit(source or AnswerSource(), reading.objects, at))
+    answers = asyncio.run(_submit(source, reading.objects, at))
     answers = [
         msgspec.structs.replace(answer, problems=[*map(str, reading.problems), *answer.problems]) for answer in answers
     ]

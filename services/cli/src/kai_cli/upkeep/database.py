@@ -18,12 +18,12 @@ from kaicore.rules.hub.hub_state import HUB, without_hub
 
 from kai_cli.output import Progress
 from kai_cli.sources.log_access import open_log_as_owner, opened_source
-from kai_cli.sources.source import LogSource, LogSourceFlags
+from kai_cli.sources.source import ANY_LOG, LogSourceFlags
 
 
 async def retire(
-    month: str, /, *, to: Path | None = None, dry_run: bool = False, source: LogSourceFlags | None = None
-) -> int:
+    month: str, /, *, to: Path | None = None, dry_run: bool = False, source: LogSourceFlags = ANY_LOG
+) -> None:
     """Take the oldest month out of the log, and seal it; refused where the rest could not start without it.
 
     It needs, for each service, a sound snapshot at or after the month's last event, which is kept: services save one as
@@ -36,7 +36,6 @@ async def retire(
         dry_run: only say what would be done, or why it cannot be.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    source = source or LogSource()
     if source.cluster is not None:
         raise ConfigurationError("--cluster: a month is retired of all clusters at once")
     oldest = Month.parse(month)
@@ -62,7 +61,6 @@ async def retire(
             for file in await log.put_away_month(oldest, seals, to):
                 print(f"written and read back: {file}")
             print(f"sealed and detached; table {oldest.table} is dropped")
-    return 0
 
 
 async def _leave_states(log: PostgresLog, month: Month) -> None:
@@ -89,7 +87,7 @@ async def _summary(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:
     return f"{line}; what reads it starts at {kept[-1].position}" if kept else line
 
 
-async def project(*, rebuild: bool = False, source: LogSourceFlags | None = None) -> int:
+async def project(*, rebuild: bool = False, source: LogSourceFlags = ANY_LOG) -> None:
     """Bring the read models up to the log's end; `kai-projector` does so all the time.
 
     Args:
@@ -97,7 +95,6 @@ async def project(*, rebuild: bool = False, source: LogSourceFlags | None = None
             have caught up.
         source: which log; with --database-url, as the role kai_project.
     """
-    source = source or LogSource()
     if source.file is not None:
         raise ConfigurationError("--file: read models are kept in the database of a log, and a file has none")
     async with opened_source(source, role="kai_project") as opened:
@@ -115,10 +112,9 @@ async def project(*, rebuild: bool = False, source: LogSourceFlags | None = None
                 with Progress(f"{cluster}: hours of the account") as progress:
                     await keep_hours(log, cluster, anew=rebuild, progress=progress)
                 print(f"cluster {cluster}: read models as of position {builder.generation.position}")
-    return 0
 
 
-def migrate(*, database_url: str | None = None) -> int:
+def migrate(*, database_url: str | None = None) -> None:
     """Migrate a database and admit the roles of services; harmless when both is done already.
 
     Args:
@@ -130,7 +126,6 @@ def migrate(*, database_url: str | None = None) -> int:
         raise ConfigurationError("migrate what? Name --database-url, or set $KAI_DATABASE_URL")
     upgrade(url)
     admit_roles(url)
-    return 0
 
 
 #: Positions that are printed.
@@ -144,8 +139,8 @@ async def erase_pod(
     reason: str = "",
     all_labels: bool = False,
     dry_run: bool = False,
-    source: LogSourceFlags | None = None,
-) -> int:
+    source: LogSourceFlags = ANY_LOG,
+) -> None:
     """Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before.
 
     A pseudonym takes the name's place wherever it stands, also in events about others. The erasure itself is recorded.
@@ -161,7 +156,6 @@ async def erase_pod(
     if pod.count("/") > 1 or not pod.strip("/") or pod.startswith("/") or pod.endswith("/"):
         raise ConfigurationError(f"{pod!r}: is not a pod: write NAMESPACE/NAME, or a uid")
     request = ErasureRequest(pod, all_labels=all_labels, reason=reason, dry_run=dry_run)
-    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         clusters = source.clusters(without_hub(await log.clusters()))
         if len(clusters) != 1:
@@ -170,7 +164,6 @@ async def erase_pod(
             )
         report = await log.erase(clusters[0], request)
     print(_text(report, dry_run=dry_run))
-    return 0
 
 
 def _text(report: ErasureReport, *, dry_run: bool) -> str:

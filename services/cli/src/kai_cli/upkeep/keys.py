@@ -67,7 +67,7 @@ def new(
     file: Path,
     scope: list[str],
     days: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-) -> int:
+) -> None:
     """Make a key of the API: its hash goes into an access file, and the key is printed, once.
 
     Args:
@@ -88,7 +88,6 @@ def new(
     keys.append(entry)
     write_secret(file, yaml.safe_dump(document, sort_keys=False))
     print(key)
-    return 0
 
 
 def _read(file: Path) -> dict[str, Any]:

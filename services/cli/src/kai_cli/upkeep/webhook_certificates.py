@@ -39,7 +39,7 @@ def certificates(
     days: Annotated[int, Parameter(validator=Number(gte=1, lte=3650))] = 365,
     previous: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     gpu_sharing: bool = False,
-) -> int:
+) -> None:
     """Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.
 
     Args:
@@ -62,7 +62,6 @@ def certificates(
     if gpu_sharing:
         manifests.append(sharing_configuration(namespace=namespace, service=service, authorities=b"".join(trusted)))
     yaml.safe_dump_all(manifests, sys.stdout, sort_keys=False)
-    return 0
 
 
 def configuration(*, namespace: str, service: str, authorities: bytes) -> Manifest:

@@ -23,25 +23,10 @@ class Cluster(Protocol):
         """Every object of a collection."""
 
 
-def _nothing(obj: Object) -> None:
-    del obj
+def _nothing(*_: object) -> None: ...
 
 
-def _keep(new: Object, old: Object) -> None:
-    del new, old
-
-
-def _no_admission(obj: Object, cluster: Cluster) -> None:
-    del obj, cluster
-
-
-def _no_errors(obj: Object) -> list[FieldError]:
-    del obj
-    return []
-
-
-def _no_update_errors(new: Object, old: Object) -> list[FieldError]:
-    del new, old
+def _no_errors(*_: object) -> list[FieldError]:
     return []
 
 
@@ -60,9 +45,9 @@ class Rules:
     """
 
     default: Callable[[Object], None] = _nothing
-    admit: Callable[[Object, Cluster], None] = _no_admission
+    admit: Callable[[Object, Cluster], None] = _nothing
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_status: Callable[[Object], list[FieldError]] = _no_errors
-    keep: Callable[[Object, Object], None] = _keep
-    keep_status: Callable[[Object, Object], None] = _keep
-    validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors
+    keep: Callable[[Object, Object], None] = _nothing
+    keep_status: Callable[[Object, Object], None] = _nothing
+    validate_update: Callable[[Object, Object], list[FieldError]] = _no_errors

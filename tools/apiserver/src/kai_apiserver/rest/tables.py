@@ -95,26 +95,22 @@ def _sidecars(pod: Object) -> set[str]:
     }
 
 
+def _statuses(pod: Object) -> list[Object]:
+    """The statuses of the containers and sidecars."""
+    sidecars, status = _sidecars(pod), pod.get("status") or {}
+    of_sidecars = (one for one in status.get("initContainerStatuses") or () if one.get("name") in sidecars)
+    return [*(status.get("containerStatuses") or ()), *of_sidecars]
+
+
 def ready(pod: Object) -> str:
     """`ready/all` of the containers and sidecars."""
-    sidecars = _sidecars(pod)
-    status = pod.get("status") or {}
-    counted = [
-        *(status.get("containerStatuses") or ()),
-        *(item for item in status.get("initContainerStatuses") or () if item.get("name") in sidecars),
-    ]
-    total = len(pod["spec"].get("containers") or ()) + len(sidecars)
-    return f"{sum(1 for item in counted if item.get('ready'))}/{total}"
+    total = len(pod["spec"].get("containers") or ()) + len(_sidecars(pod))
+    return f"{sum(1 for item in _statuses(pod) if item.get('ready'))}/{total}"
 
 
 def restarts(pod: Object) -> str | Timed:
     """The containers' number of restarts, and the last one's time."""
-    sidecars = _sidecars(pod)
-    status = pod.get("status") or {}
-    counted = [
-        *(status.get("containerStatuses") or ()),
-        *(item for item in status.get("initContainerStatuses") or () if item.get("name") in sidecars),
-    ]
+    counted = _statuses(pod)
     count = sum(item.get("restartCount", 0) for item in counted)
     ends = [at(item, ("lastState", "terminated", "finishedAt")) for item in counted]
     last = max(filter(None, ends), default=None)
@@ -265,19 +261,13 @@ def _node_address(kind: str) -> Cell:
 
 
 def _job_status(job: Object) -> str:
-    for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
-        if find_condition(job, kind).get("status") == "True":
-            return word
-    if job["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    for kind, word in (
-        ("Suspended", "Suspended"),
-        ("FailureTarget", "FailureTarget"),
-        ("SuccessCriteriaMet", "SuccessCriteriaMet"),
-    ):
-        if find_condition(job, kind).get("status") == "True":
-            return word
-    return "Running"
+    def first(*kinds: str) -> str:
+        return next((kind for kind in kinds if find_condition(job, kind).get("status") == "True"), "")
+
+    going = "Terminating" if job["metadata"].get("deletionTimestamp") else ""
+    return (
+        first("Complete", "Failed") or going or first("Suspended", "FailureTarget", "SuccessCriteriaMet") or "Running"
+    )
 
 
 def _job_completions(job: Object) -> str:

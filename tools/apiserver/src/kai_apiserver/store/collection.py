@@ -8,6 +8,7 @@ import asyncio
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from heapq import merge
 from typing import Final
 
@@ -20,6 +21,7 @@ MAX_PENDING: Final = 50_000
 Bucket = tuple[str, str]  # (field label, value)
 
 
+@dataclass(eq=False)
 class Watcher:
     """One client's view of a collection's changes.
 
@@ -32,23 +34,15 @@ class Watcher:
         overflowed: it was too slow, and gets no more events.
     """
 
-    def __init__(
-        self,
-        *,
-        namespace: str = "",
-        name: str = "",
-        matches: Callable[[Stored], bool] | None = None,
-        bucket: Bucket | None = None,
-        after: int = 0,
-    ) -> None:
-        self.namespace = namespace
-        self.name = name
-        self.matches = matches
-        self.bucket = bucket
-        self.after = after
-        self.overflowed = False
-        self._pending: deque[tuple[EventType, Event]] = deque()
-        self._wakeup: asyncio.Future[None] | None = None
+    _: KW_ONLY
+    namespace: str = ""
+    name: str = ""
+    matches: Callable[[Stored], bool] | None = None
+    bucket: Bucket | None = None
+    after: int = 0
+    overflowed: bool = field(default=False, init=False)
+    _pending: deque[tuple[EventType, Event]] = field(default_factory=deque, init=False)
+    _wakeup: asyncio.Future[None] | None = field(default=None, init=False)
 
     def offer(self, event: Event) -> None:
         """Take note of an event, if it concerns this watcher."""
