@@ -222,18 +222,25 @@ class Connections:
         self._patience_s = min(self._patience_s, patience_s)
 
     async def ping(self, *, timeout_s: float) -> None:
-        """Ask the server for a sign of life, on a connection that is for this alone.
+        """Ask the server for a sign of life, where all connections of the pool are busy on one that is for this alone.
 
         Raises LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
         """
         try:
+            if self._pool.get_stats()["pool_available"]:
+                async with self._pool.connection(timeout=timeout_s) as connection:
+                    await self._answers(connection, timeout_s)
+                    return
             if self._probe is None or self._probe.closed:
                 self._probe = await self.connect(timeout_s=timeout_s)
-            with _Deadline(self._probe, timeout_s):
-                await self._probe.execute("SELECT")
-            self.answered_at = asyncio.get_running_loop().time()
+            await self._answers(self._probe, timeout_s)
         except psycopg.Error as error:
             raise _translated(error) from error
+
+    async def _answers(self, connection: Connection, timeout_s: float) -> None:
+        with _Deadline(connection, timeout_s):
+            await connection.execute("SELECT")
+        self.answered_at = asyncio.get_running_loop().time()
 
     async def connect(self, *, timeout_s: float | None = None) -> Connection:
         """Return a connection outside the pool, with the same settings.
