@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -185,3 +186,27 @@ async def test_bodies_alike_are_stored_as_their_values_and_read_as_they_were(
     assert len(kept) == 3
     assert all(size < len(read[position]) // 3 for position, size in kept)
     assert (await verify(log, cluster_name)).ok
+
+
+async def test_a_sign_of_life_takes_a_connection_of_its_own_only_while_all_others_are_busy(
+    module_database_url: str,
+) -> None:
+    async with await PostgresLog.open(module_database_url, application="pinged", connections=1) as log:
+        heard = False
+
+        async def busy(connection: psycopg.AsyncConnection[Any]) -> None:
+            nonlocal heard
+            await log.ping(timeout_s=10)
+            heard = True
+
+        await log.ping(timeout_s=10)
+        assert await sessions_of(module_database_url, "pinged") == 1
+        await log.connections.run(busy)
+        assert heard
+        assert await sessions_of(module_database_url, "pinged") == 2
+
+
+async def sessions_of(url: str, application: str) -> int:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        rows = await connection.execute("SELECT FROM pg_stat_activity WHERE application_name = %s", [application])
+        return rows.rowcount

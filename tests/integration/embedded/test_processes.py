@@ -209,3 +209,10 @@ async def test_the_roles_of_a_log_are_there_also_for_data_from_before_there_were
                 refused = service != "watcher"
                 with pytest.raises(ConfigurationError) if refused else nullcontext():
                     await log.append("c", [unit()])
+
+
+async def test_nats_has_one_thread_that_runs_and_waits_that_may_end_a_little_late(directory: Path) -> None:
+    async with EmbeddedNats(directory) as server:
+        of_process = Path(f"/proc/{server.pid}")
+        assert b"GOMAXPROCS=1\0" in (of_process / "environ").read_bytes()
+        assert int((of_process / "timerslack_ns").read_text()) == 2_000_000

@@ -50,11 +50,13 @@ class Watch:
 
     Attributes:
         check_s: seconds between two looks.
+        again_s: the same once it has not answered.
         answer_s: seconds in which it must answer.
         most_silent: looks in a row at which it may fail to answer before it is killed.
     """
 
-    check_s: float = 10.0
+    check_s: float = 20.0
+    again_s: float = 5.0
     answer_s: float = 2.0
     most_silent: int = 5
 
@@ -226,7 +228,9 @@ class SupervisedProcess:
                     self._report(f"{self.spec.name}: does not answer, killed")
                     await child.kill()
                 return
-            await asyncio.sleep(watch.check_s if self.ready.is_set() else _LOOK_S)
+            await asyncio.sleep(
+                _LOOK_S if not self.ready.is_set() else min(watch.again_s, watch.check_s) if silent else watch.check_s
+            )
 
 
 class KeptServer:
