@@ -8,9 +8,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
+from kaicore.ledger.connections import Connections, end
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
-from kaicore.ledger.log.postgres.connections import Connections, end
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.envelope import UnitOutcome

@@ -67,7 +67,7 @@ def check_database(url: str) -> None:
     """
     # Half a second, for who has a database.
     import psycopg  # noqa: PLC0415
-    from kaicore.ledger.log.postgres.connections import check_ports, without_login  # noqa: PLC0415
+    from kaicore.ledger.connections import check_ports, without_login  # noqa: PLC0415
 
     try:
         check_ports(url)
