@@ -66,18 +66,20 @@ class Collecting:
         self._monotonic = monotonic
         look_at_new()
         self._looked_at_s = monotonic()
+        self._cycled = False
 
     def cycle_is_over(self) -> None:
         """Set aside what is there."""
         gc.freeze()
+        self._cycled = True
 
     def idle(self) -> None:
-        """Look at all if that is due: some 15 us for each node and pod."""
-        if self._monotonic() - self._looked_at_s >= _ALL_EVERY_S:
+        """Look at all if that is due: some 15 us for each node and pod, and pages that it shared are its own then."""
+        if self._cycled and self._monotonic() - self._looked_at_s >= _ALL_EVERY_S:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-            self._looked_at_s = self._monotonic()
+            self._looked_at_s, self._cycled = self._monotonic(), False
 
 
 class LogClock:

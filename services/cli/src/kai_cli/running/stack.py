@@ -411,7 +411,7 @@ class Stack:
                     "KAI_PODRESOURCES_DIR": str(home / "podresources"),
                     "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
                     # Simulated kubelets write state files with each change.
-                    "KAI_QUIET_INTERVAL_S": "60",
+                    "KAI_QUIET_INTERVAL_S": "300",
                 }
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
         await self._run(*specs, cluster=spec.name)
