@@ -82,11 +82,11 @@ def make_for_all() -> None:
     """
     import psycopg  # noqa: PLC0415
     from kaicore.ledger.nkeys import Nkey, new_seed  # noqa: PLC0415
-    from kaicore.runtime.service.settings import ServiceSettings  # noqa: PLC0415
+    from kaicore.runtime.service.settings import ServiceSettings, read_settings  # noqa: PLC0415
 
-    with suppress(ValueError, psycopg.Error):
+    with suppress(KaiError, psycopg.Error):
         Nkey(new_seed()).sign("")
-        ServiceSettings()
+        read_settings(ServiceSettings, [])
         # It connects to nothing.
         nowhere = psycopg.pq.PGconn.connect_start(b"host=/")
         nowhere.encrypt_password(b"", b"", b"scram-sha-256")
