@@ -159,7 +159,6 @@ class Connections:
         self._url = url
         self._patience_s = patience_s
         self._answer_s = max(patience_s, _LEAST_ANSWER_S)
-        self._probe: Connection | None = None
         #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
         self.lacking, self.lacking_since_s = "", 0.0
         #: When the server last answered (the event loop's clock).
@@ -208,9 +207,8 @@ class Connections:
     async def close(self) -> None:
         """Close all connections; further work raises `LogUnavailable`."""
         await self._pool.close()
-        for connection in (self._probe, self.take_tried()):
-            if connection is not None:
-                await connection.close()
+        if (tried := self.take_tried()) is not None:
+            await tried.close()
 
     def take_tried(self) -> Connection | None:
         """Return the connection by which opening has tried the database, to the first who asks."""
@@ -231,9 +229,8 @@ class Connections:
                 async with self._pool.connection(timeout=timeout_s) as connection:
                     await self._answers(connection, timeout_s)
                     return
-            if self._probe is None or self._probe.closed:
-                self._probe = await self.connect(timeout_s=timeout_s)
-            await self._answers(self._probe, timeout_s)
+            async with await self.connect(timeout_s=timeout_s) as connection:
+                await self._answers(connection, timeout_s)
         except psycopg.Error as error:
             raise _translated(error) from error
 
