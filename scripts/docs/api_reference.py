@@ -9,8 +9,8 @@ from kai_api.long_answers import LongAnswers
 from kai_api.main import make_routes
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.ledger.connections import Connections
 from kaicore.ledger.log.memory import MemoryLog
-from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.runtime.access.callers import HttpAccess
 
 _INTRODUCTION = """# The API

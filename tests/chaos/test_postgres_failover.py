@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from kaicore.errors import LogUnavailable
+from kaicore.ledger import connections
 from kaicore.ledger.log.migrate import upgrade
-from kaicore.ledger.log.postgres import PostgresLog, connections
+from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.conftest import Start
 from tests.chaos.kept import assert_kept

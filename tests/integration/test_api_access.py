@@ -20,9 +20,9 @@ from kai_cli.upkeep.keys import new
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError
+from kaicore.ledger.connections import Connections
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK

@@ -15,8 +15,9 @@ import psycopg
 import pytest
 from kaicore.analysis.replay import log_states
 from kaicore.errors import LogUnavailable
+from kaicore.ledger import connections
 from kaicore.ledger.log.migrate import upgrade
-from kaicore.ledger.log.postgres import PostgresLog, connections
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.runtime.embedded import EmbeddedPostgres
 from kaicore.runtime.process_context import Health

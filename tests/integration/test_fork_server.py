@@ -144,3 +144,39 @@ def test_killed_supervisor_takes_server_and_programs_with_it(tmp_path: Path) -> 
         # Server and program have its standard error: this ends when both have ended.
         _, said = supervisor.communicate(timeout=60)
     assert (supervisor.returncode, said) == (-9, b"")
+
+
+def test_what_is_made_once_the_modules_are_imported_is_in_every_program(tmp_path: Path) -> None:
+    (tmp_path / "a_program.py").write_text("""
+import os
+MADE_IN = []
+def make():
+    import a_program
+    a_program.MADE_IN.append(os.getpid())
+def main():
+    print(len(MADE_IN), os.getppid() in MADE_IN)
+""")
+    script = """
+import asyncio, os, sys, tempfile
+from kaicore.runtime.fork_server import ForkServer
+from kaicore.runtime.supervision import Child
+
+def make():
+    import a_program
+    a_program.make()
+
+async def main(forks):
+    await forks.imported()
+    for _ in range(2):
+        with tempfile.TemporaryFile() as output:
+            command = [sys.executable, "-m", "a_program"]
+            await Child(command, environment=dict(os.environ), stdout=output, forks=forks).ended()
+            output.seek(0)
+            sys.stdout.write(output.read().decode())
+
+with ForkServer.fork(["a_program"], then=make) as forks:
+    asyncio.run(main(forks))
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1 True\n1 True\n", "")

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import psycopg
 import pytest
 from fastapi import FastAPI, Request
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.service import Health
+from kaicore.runtime.service import Health, http_server
 from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_errors import add_error_handlers
 from kaicore.runtime.service.http_limits import CONNECTION, HttpLimits
@@ -399,3 +402,27 @@ async def test_request_that_does_not_end_is_cancelled_when_the_server_stops() ->
     assert cancelled.is_set()
     assert b"500 Internal Server Error" in await client.rest()
     await client.close()
+
+
+async def test_a_server_without_clients_sleeps_and_dates_its_next_answer_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = 0
+    original = http_server._Server.on_tick
+
+    async def on_tick(server: http_server._Server, counter: int) -> bool:
+        nonlocal ticks
+        ticks += 1
+        return await original(server, counter)
+
+    monkeypatch.setattr(http_server._Server, "on_tick", on_tick)
+    request = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    # With such a limit it ticks each half second.
+    async with serving(HttpLimits(header_s=1.0)) as address:
+        await answer(address, request)
+        await asyncio.sleep(0.6)
+        asleep = ticks
+        await asyncio.sleep(1.2)
+        assert ticks == asleep
+        _, said = await answer(address, request)
+        date = re.search(rb"date: (.*)\r", said)
+        assert date is not None
+        assert (datetime.now(UTC) - parsedate_to_datetime(date[1].decode())).total_seconds() < 1.5

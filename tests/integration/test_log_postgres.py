@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
+from kaicore.ledger.connections import Connections, end
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
-from kaicore.ledger.log.postgres.connections import Connections, end
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.envelope import UnitOutcome
@@ -185,3 +186,29 @@ async def test_bodies_alike_are_stored_as_their_values_and_read_as_they_were(
     assert len(kept) == 3
     assert all(size < len(read[position]) // 3 for position, size in kept)
     assert (await verify(log, cluster_name)).ok
+
+
+async def test_a_sign_of_life_is_heard_while_all_connections_are_busy_and_leaves_no_other_behind(
+    module_database_url: str,
+) -> None:
+    async with await PostgresLog.open(module_database_url, application="pinged", connections=1) as log:
+        heard = False
+
+        async def busy(connection: psycopg.AsyncConnection[Any]) -> None:
+            nonlocal heard
+            await log.ping(timeout_s=10)
+            heard = True
+
+        await log.ping(timeout_s=10)
+        assert await sessions_of(module_database_url, "pinged") == 1
+        await log.connections.run(busy)
+        assert heard
+        async with asyncio.timeout(10):
+            while await sessions_of(module_database_url, "pinged") > 1:  # noqa: ASYNC110  # its end sets no event
+                await asyncio.sleep(0.01)
+
+
+async def sessions_of(url: str, application: str) -> int:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        rows = await connection.execute("SELECT FROM pg_stat_activity WHERE application_name = %s", [application])
+        return rows.rowcount

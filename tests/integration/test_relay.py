@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from kaicore.errors import BusUnavailable, ConfigurationError, NoRoom
 from kaicore.ledger.bus import Limits, NatsBus, StreamState
-from kaicore.ledger.bus.nkeys import new_seed
 from kaicore.ledger.bus.wire import from_message
 from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.nkeys import new_seed
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats
 

@@ -17,8 +17,8 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.dispatching.submitting import HubLog
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import configured_access
-from kaicore.ledger.bus.nkeys import Nkey
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.nkeys import Nkey
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, cluster_stream
 from kaicore.runtime.access.access_file import AccessFile, read_access_file

@@ -19,9 +19,9 @@ from cryptography import x509
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.bus import Limits, Message, NatsBus
 from kaicore.ledger.bus.connection import server_access
-from kaicore.ledger.bus.nkeys import Nkey, new_seed
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.nkeys import Nkey, new_seed
 from kaicore.runtime.access.certificates import make_server_certificate
 from kaicore.runtime.embedded import EmbeddedNats
 from kaicore.runtime.embedded.places import unprivileged_user

@@ -7,7 +7,8 @@ from contextlib import suppress
 import nats
 import psycopg
 import pytest
-from kaicore.ledger.bus.nkeys import NatsClient, key_of
+from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.nkeys import key_of
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 

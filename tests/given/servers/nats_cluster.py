@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from kaicore.ledger.bus.nkeys import new_seed
+from kaicore.ledger.nkeys import new_seed
 from kaicore.runtime.embedded import EmbeddedNats
 
 from tests.given.servers.ports import free_port

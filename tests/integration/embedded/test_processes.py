@@ -30,7 +30,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.bus.connection import NatsClient
-from kaicore.ledger.bus.nkeys import key_of, new_seed
+from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
 async def main():
@@ -134,7 +134,7 @@ from pathlib import Path
 import psycopg
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.bus.connection import NatsClient
-from kaicore.ledger.bus.nkeys import key_of, new_seed
+from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 assert os.geteuid() != 0
 async def main(place):
@@ -209,3 +209,10 @@ async def test_the_roles_of_a_log_are_there_also_for_data_from_before_there_were
                 refused = service != "watcher"
                 with pytest.raises(ConfigurationError) if refused else nullcontext():
                     await log.append("c", [unit()])
+
+
+async def test_nats_has_one_thread_that_runs_and_waits_that_may_end_a_little_late(directory: Path) -> None:
+    async with EmbeddedNats(directory) as server:
+        of_process = Path(f"/proc/{server.pid}")
+        assert b"GOMAXPROCS=1\0" in (of_process / "environ").read_bytes()
+        assert int((of_process / "timerslack_ns").read_text()) == 2_000_000

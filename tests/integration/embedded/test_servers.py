@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from kaicore.errors import BusUnavailable, ConfigurationError, EmbeddedServerError
 from kaicore.ledger.bus import Limits, Message, NatsBus
-from kaicore.ledger.bus.nkeys import key_of, new_seed
+from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres, postgres, process
 from kaicore.runtime.embedded.nats import PERMISSIONS
 from kaicore.runtime.embedded.process import EmbeddedServer

@@ -2,7 +2,7 @@
 
 import pytest
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.bus.nkeys import Nkey, key_of, new_seed
+from kaicore.ledger.nkeys import Nkey, key_of, new_seed
 
 #: From the example of docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/nkey_auth.
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"

@@ -143,6 +143,16 @@ def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.parametrize(
+    "imports", ["kai_cli.running.up as up; up._import_before_forking()", "kaicore.ledger.log.migrate"]
+)
+def test_what_supervises_or_migrates_imports_no_engine_and_no_second_client(imports: str) -> None:
+    dispensable = {"aiohttp", "nats", "numpy", "pydantic", "kaicore.rules"}
+    code = f"import sys, {imports}; print(*({dispensable} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 @functools.cache
 def completion(shell: str) -> str:
     return kai("completion", shell).stdout

@@ -19,8 +19,8 @@ from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import ConfigurationError
+from kaicore.ledger.connections import Connections
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess

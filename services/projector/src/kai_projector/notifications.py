@@ -25,9 +25,9 @@ import msgspec
 import yaml
 from kaicore.analysis.replay.log_states import fold_through, pages_of, restored
 from kaicore.errors import ConfigurationError, EventsRetired, LogError
+from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.feed import Retry
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.postgres.connections import Connection, Connections
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service.logs import Logger

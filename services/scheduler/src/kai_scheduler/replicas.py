@@ -238,6 +238,11 @@ class Standby:
         self._others_cycle_s = -1e9
         self._begun_s = monotonic()
 
+    @property
+    def alone(self) -> bool:
+        """True if schedulers of the shard do not announce themselves."""
+        return self._live is None
+
     def begin(self) -> None:
         """Announce this scheduler: it is ready to decide."""
         self._begun_s = self._monotonic()

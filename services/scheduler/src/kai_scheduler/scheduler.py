@@ -66,18 +66,20 @@ class Collecting:
         self._monotonic = monotonic
         look_at_new()
         self._looked_at_s = monotonic()
+        self._cycled = False
 
     def cycle_is_over(self) -> None:
         """Set aside what is there."""
         gc.freeze()
+        self._cycled = True
 
     def idle(self) -> None:
-        """Look at all if that is due: some 15 us for each node and pod."""
-        if self._monotonic() - self._looked_at_s >= _ALL_EVERY_S:
+        """Look at all if that is due: some 15 us for each node and pod, and pages that it shared are its own then."""
+        if self._cycled and self._monotonic() - self._looked_at_s >= _ALL_EVERY_S:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-            self._looked_at_s = self._monotonic()
+            self._looked_at_s, self._cycled = self._monotonic(), False
 
 
 class LogClock:
@@ -111,6 +113,9 @@ class LogClock:
             return self._clock()
         return self._recorded_at + int((self._monotonic() - self._heard_s) * 1_000_000)
 
+
+#: Seconds without an event after which a scheduler looks around: one of several at the others too.
+_IDLE_S, _ALONE_S = 1.0, 5.0
 
 #: Seconds between two tries to append a cycle with an unknown outcome.
 _RETRY_S = 1.0
@@ -382,10 +387,10 @@ class Scheduler:
         pause_s = max(0.0, self._pause_s())
         if self._has_changed():
             return pause_s
-        retry_s = 1.0
+        most_s = retry_s = _ALONE_S if self._standby.alone and not self._replica else _IDLE_S
         if self._retry_at is not None and self._replicas.listed(self.state):
-            retry_s = min(1.0, (self._retry_at - self._now()) / 1e6)
-        return max(retry_s, min(pause_s, 1.0))
+            retry_s = min(most_s, (self._retry_at - self._now()) / 1e6)
+        return max(retry_s, min(pause_s, most_s))
 
     def _pause_s(self) -> float:
         """The time until a cycle may begin; not positive when one may begin now."""

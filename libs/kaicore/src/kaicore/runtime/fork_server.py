@@ -26,7 +26,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn, Self
@@ -76,12 +76,15 @@ class ForkServer:
         self._usable, self._waits = False, False
 
     @classmethod
-    def fork(cls, modules: Iterable[str], *, at_once: bool = True) -> Self | None:
+    def fork(
+        cls, modules: Iterable[str], *, at_once: bool = True, then: Callable[[], None] = lambda: None
+    ) -> Self | None:
         """Fork the server from this process, which has one thread yet; None where this system has no pidfds.
 
         Args:
             modules: imported by the server, but for those that are not installed.
             at_once: whether it imports them now, and not when `imported` is called.
+            then: see `serve`.
         """
         if not _has_pidfds():
             return None
@@ -94,7 +97,7 @@ class ForkServer:
                 os.setsid()
                 ours.close()
                 if at_once or its.recv(_REPORT_BYTES):
-                    serve(its, modules)
+                    serve(its, modules, then=then)
             finally:
                 os._exit(0)
         its.close()
@@ -151,7 +154,9 @@ class ForkServer:
         self.close()
 
 
-def forking(modules: Sequence[str], *, at_once: bool = True) -> AbstractContextManager[ForkServer | None]:
+def forking(
+    modules: Sequence[str], *, at_once: bool = True, then: Callable[[], None] = lambda: None
+) -> AbstractContextManager[ForkServer | None]:
     """Return a server that forks programs of these modules, for as long as it is entered; None where there is none.
 
     To be called before there is an event loop or a thread. `KAI_FORK_SERVICES=no` has each program start by itself: its
@@ -160,7 +165,7 @@ def forking(modules: Sequence[str], *, at_once: bool = True) -> AbstractContextM
     forks = (
         None
         if not modules or os.environ.get("KAI_FORK_SERVICES") == "no"
-        else ForkServer.fork(modules, at_once=at_once)
+        else ForkServer.fork(modules, at_once=at_once, then=then)
     )
     return nullcontext() if forks is None else forks
 
@@ -227,17 +232,25 @@ def request(control: socket.socket, program: Program, streams: Sequence[int]) ->
     return ForkedProcess(int(pid), descriptors[0], ours)
 
 
-def serve(control: socket.socket, modules: Iterable[str], listening: socket.socket | None = None) -> None:
+def serve(
+    control: socket.socket,
+    modules: Iterable[str],
+    listening: socket.socket | None = None,
+    *,
+    then: Callable[[], None] = lambda: None,
+) -> None:
     """Be the server until the other end of `control` is closed.
 
     Args:
         control: takes requests, and says when everything is imported.
         modules: imported first, but for those that are not installed.
         listening: takes connections that take requests as `control` does.
+        then: is called once they are imported, to make what all programs would make for themselves; starts no thread.
     """
     for module in modules:
         with suppress(ImportError):
             importlib.import_module(module)
+    then()
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)

@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kaicore.errors import ConfigurationError
-from kaicore.kube.api.access import configured_access
 from kaicore.runtime.embedded.nats import greeting
 
 from kai_cli.running.fleet import check_tool
@@ -41,6 +40,9 @@ def check_cluster(spec: ClusterSpec) -> None:
 
 
 async def _check_kubeconfig(path: Path) -> None:
+    # aiohttp, a fifth of a second, which this process needs for nothing else.
+    from kaicore.kube.api.access import configured_access  # noqa: PLC0415
+
     await configured_access(str(path))()
 
 
@@ -65,7 +67,7 @@ def check_database(url: str) -> None:
     """
     # Half a second, for who has a database.
     import psycopg  # noqa: PLC0415
-    from kaicore.ledger.log.postgres.connections import check_ports, without_login  # noqa: PLC0415
+    from kaicore.ledger.connections import check_ports, without_login  # noqa: PLC0415
 
     try:
         check_ports(url)

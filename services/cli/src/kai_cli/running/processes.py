@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import aiohttp
 from kaicore.errors import KaiError
+from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.supervision import (
@@ -50,11 +50,13 @@ class Watch:
 
     Attributes:
         check_s: seconds between two looks.
+        again_s: the same once it has not answered.
         answer_s: seconds in which it must answer.
         most_silent: looks in a row at which it may fail to answer before it is killed.
     """
 
-    check_s: float = 10.0
+    check_s: float = 20.0
+    again_s: float = 5.0
     answer_s: float = 2.0
     most_silent: int = 5
 
@@ -214,19 +216,21 @@ class SupervisedProcess:
 
     async def _look_at(self, child: Child) -> None:
         silent, watch = 0, self._watch
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=watch.answer_s)) as session:
-            while True:
-                statuses = [await _status(session, one.ready_url) for one in self.spec.services]
-                if all(status == 200 for status in statuses):
-                    self.ready.set()
-                silent = silent + 1 if None in statuses and self.ready.is_set() else 0
-                if silent >= watch.most_silent:
-                    # It may have ended this moment: its end is reported elsewhere.
-                    if child.running:
-                        self._report(f"{self.spec.name}: does not answer, killed")
-                        await child.kill()
-                    return
-                await asyncio.sleep(watch.check_s if self.ready.is_set() else _LOOK_S)
+        client = HttpClient(timeout_s=watch.answer_s)
+        while True:
+            statuses = [await _status(client, one.ready_url) for one in self.spec.services]
+            if all(status == 200 for status in statuses):
+                self.ready.set()
+            silent = silent + 1 if None in statuses and self.ready.is_set() else 0
+            if silent >= watch.most_silent:
+                # It may have ended this moment: its end is reported elsewhere.
+                if child.running:
+                    self._report(f"{self.spec.name}: does not answer, killed")
+                    await child.kill()
+                return
+            await asyncio.sleep(
+                _LOOK_S if not self.ready.is_set() else min(watch.again_s, watch.check_s) if silent else watch.check_s
+            )
 
 
 class KeptServer:
@@ -274,9 +278,9 @@ def _service_of(spec: ProcessSpec) -> str:
     return spec.command[-1].partition(".")[0].removeprefix("kai_")
 
 
-async def _status(session: aiohttp.ClientSession, url: str) -> int | None:
+async def _status(client: HttpClient, url: str) -> int | None:
     try:
-        async with session.get(url) as response:
-            return response.status
-    except (aiohttp.ClientError, TimeoutError, OSError):
+        # A connection that is kept has its server look every two seconds whether the next request is late.
+        return (await client.request("GET", url, headers={"Connection": "close"})).status
+    except HttpFailure:
         return None

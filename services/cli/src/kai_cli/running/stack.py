@@ -44,6 +44,7 @@ _SIMULATED = {f"kai_{name}.main" for name in ("apiserver", "fleet", "exporter")}
 #: What is imported before the processes are forked: nearly all of them read a kubeconfig, and FastAPI imports
 #: `pydantic.v1` with the first route that has parameters.
 IMPORTED = (*PROGRAMS, "kaicore.kube.api.kubeconfig_reader", "pydantic.v1")
+
 #: What is imported before the database is migrated.
 MIGRATING = ("kai_cli.main", "kaicore.ledger.log.migrate", "alembic.command", "sqlalchemy.dialects.postgresql.psycopg")
 #: How often an API that does not answer yet is asked for a login, and seconds between.
@@ -72,6 +73,24 @@ class ClusterSpec:
     exporter: bool = True
     shadow: str = ""
     schedulers: int = 1
+
+
+def make_for_all() -> None:
+    """Make, before the processes are forked, what each of them would make at its start: 3 MB of each.
+
+    It is what OpenSSL makes when it is used first, for a login to Postgres and for one to NATS, and what settings need.
+    """
+    import psycopg  # noqa: PLC0415
+    from kaicore.ledger.nkeys import Nkey, new_seed  # noqa: PLC0415
+    from kaicore.runtime.service.settings import ServiceSettings, read_settings  # noqa: PLC0415
+
+    with suppress(KaiError, psycopg.Error):
+        Nkey(new_seed()).sign("")
+        read_settings(ServiceSettings, [])
+        # It connects to nothing.
+        nowhere = psycopg.pq.PGconn.connect_start(b"host=/")
+        nowhere.encrypt_password(b"", b"", b"scram-sha-256")
+        nowhere.finish()
 
 
 def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
@@ -392,7 +411,7 @@ class Stack:
                     "KAI_PODRESOURCES_DIR": str(home / "podresources"),
                     "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
                     # Simulated kubelets write state files with each change.
-                    "KAI_QUIET_INTERVAL_S": "30",
+                    "KAI_QUIET_INTERVAL_S": "300",
                 }
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
         await self._run(*specs, cluster=spec.name)

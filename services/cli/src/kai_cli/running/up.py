@@ -16,7 +16,7 @@ from kaicore.runtime.fork_server import forking
 
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
-from kai_cli.running.stack import DEMO_PROFILE, IMPORTED, MIGRATING, ClusterSpec, Stack
+from kai_cli.running.stack import DEMO_PROFILE, IMPORTED, MIGRATING, ClusterSpec, Stack, make_for_all
 from kai_cli.sources.paths import data_directory
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kai_cli.running.registered_clusters import RegisteredClusters
 
 #: Seconds between two looks for a hub.
-_HUB_LOOK_S = 2.0
+_HUB_LOOK_S = 5.0
 
 
 def print_line(line: str) -> None:
@@ -97,7 +97,7 @@ def up(  # long: one parameter a line, and one line for each
     _import_before_forking()
     # With data of its own the database has been migrated before, or nearly.
     migrating = () if database_url or directory.postgres.exists() else MIGRATING
-    with directory.lock() as held, forking(IMPORTED) as forks, forking(migrating) as forks_migration:
+    with directory.lock() as held, forking(IMPORTED, then=make_for_all) as forks, forking(migrating) as forks_migration:
         stack = Stack(
             directory,
             lock=held,
@@ -117,7 +117,7 @@ def up(  # long: one parameter a line, and one line for each
 def _import_before_forking() -> None:
     """Import what this process and those that are forked from it need, to be shared by all: 11 MB."""
     import psycopg  # noqa: F401, PLC0415
-    from kaicore.ledger.bus import nkeys  # noqa: F401, PLC0415
+    from kaicore.ledger import nkeys  # noqa: F401, PLC0415
 
 
 async def _up(stack: Stack, specs: list[ClusterSpec]) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import nats.errors
@@ -34,7 +34,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from kaicore.errors import BusUnavailable, ConfigurationError
-from kaicore.ledger.bus.nkeys import NatsClient, Nkey, key_of
+from kaicore.ledger.nkeys import Nkey, key_of
 from kaicore.spelling import did_you_mean
 
 #: What a url may say behind `?`: names of files.
@@ -145,6 +145,28 @@ _MAJORITY_AGAIN_S = 10.0
 
 #: What nats-py raises.
 _TROUBLE = (nats.errors.Error, OSError, TimeoutError)
+
+
+class NatsClient(Client):
+    """A client of nats-py that may have a key; nats-py itself can only read one with a package more.
+
+    Where TLS is asked for, a server that offers none is left before anything is sent to it; nats-py goes on in clear.
+    """
+
+    def __init__(self, key: Nkey | None, *, tls: bool = False) -> None:
+        """Args:
+        tls: whether servers must prove who they are.
+        """
+        super().__init__()
+        self._tls = tls
+        if key is not None:
+            self._public_nkey = key.public
+        self.signature = None if key is None else key.sign
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if self._tls and initial_connection and not info.get("tls_required"):
+            raise nats.errors.Error("the server offers no TLS")
+        await super()._process_info(info, initial_connection)
 
 
 class Outgoing(NamedTuple):

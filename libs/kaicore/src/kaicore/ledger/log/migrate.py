@@ -7,7 +7,7 @@ installed wheel in `kaicore/_migrations`.
 from pathlib import Path
 
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable
-from kaicore.ledger.log.postgres.connections import check_ports, is_hopeless, without_login
+from kaicore.ledger.connections import check_ports, is_hopeless, without_login
 
 #: Key of the advisory lock that lets one process migrate while the others wait.
 _LOCK = 0x6B61692D6C6F67

@@ -16,7 +16,7 @@ from kaicore.runtime.access.access_file import AccessRules, wall_clock
 from kaicore.runtime.access.scopes import ANONYMOUS, Caller, parse_scope
 
 if TYPE_CHECKING:
-    from kaicore.ledger.log.postgres.connections import Connection, Connections
+    from kaicore.ledger.connections import Connection, Connections
 
 #: Of the cookie.
 COOKIE = "kai_session"

@@ -75,6 +75,8 @@ _SETTINGS = _ITERATIONS | {
     # Nothing replicates from it by itself, and one process reads ahead well enough for one machine.
     "max_logical_replication_workers": "0",
     "io_workers": "1",
+    # It writes what must make room, and there is room: it need not look five times a second.
+    "bgwriter_delay": "2s",
     # Of shared memory that is filled at the start 8 MB less: nothing is serializable, and one worker has no long queue.
     "max_pred_locks_per_transaction": "10",
     "io_max_concurrency": "8",

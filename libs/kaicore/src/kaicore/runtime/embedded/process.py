@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Self
@@ -81,6 +81,9 @@ class EmbeddedServer(ABC):
     name: ClassVar[str]
     #: Signals: stop in order, and what the server gets when we die.
     stop_signal: ClassVar[signal.Signals]
+    #: Its environment beside the least that a program needs, and how much later than asked for its waits may end.
+    environment: ClassVar[Mapping[str, str]] = {}
+    timer_slack_ns: ClassVar[int] = 0
 
     def __init__(self, directory: Path, *, port: int | None = None, inherit: tuple[int, ...] = ()) -> None:
         """Args:
@@ -228,8 +231,8 @@ class EmbeddedServer(ABC):
         # Opened here, and by us, so that the log is ours to read, whichever user the server runs as.
         with self.log_file.open("ab") as log:
             return Child(
-                [*launcher, str(self._user.uid), str(self._user.gid), str(lock.fd), *command],
-                environment={"PATH": os.defpath, "LC_ALL": "C"},
+                [*launcher, *map(str, (self._user.uid, self._user.gid, lock.fd, self.timer_slack_ns)), *command],
+                environment={"PATH": os.defpath, "LC_ALL": "C", **self.environment},
                 stdout=log,
                 stderr=log,
                 inherit=(lock.fd, *self._inherit),

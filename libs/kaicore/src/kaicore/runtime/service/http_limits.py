@@ -8,7 +8,7 @@ size. When there are too many connections, the one that has kept us waiting for 
 import asyncio
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -89,8 +89,10 @@ class Waiting:
 class LimitedProtocol(HttpToolsProtocol):
     """One connection; see `HttpLimits`."""
 
-    def __init__(self, *, limits: HttpLimits, waiting: Waiting, **options: Any) -> None:
+    def __init__(self, *, limits: HttpLimits, waiting: Waiting, begun: Callable[[], None], **options: Any) -> None:
+        """Args: begun: is called when the connection begins."""
         super().__init__(**options)
+        self._begun = begun
         self._limits = limits
         self._waiting = waiting
         self._deadline = math.inf
@@ -102,6 +104,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
+        self._begun()
         self._extensions = {CONNECTION: {"transport": transport}}
         self._deadline = self.loop.time() + self._limits.header_s
         if len(self.connections) > self._limits.connections:

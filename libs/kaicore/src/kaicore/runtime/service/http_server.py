@@ -7,6 +7,7 @@ import socket
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from email.utils import formatdate
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -37,11 +38,14 @@ class _Server(uvicorn.Server):
         self._limits = limits
         self._stop_s = stop_s
         self._stopping = asyncio.Event()
+        # Set when it stops, and with each connection that begins.
+        self._woken = asyncio.Event()
 
     def stop(self) -> None:
         """Stop at once, not at the next tick."""
         self.should_exit = True
         self._stopping.set()
+        self._woken.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -54,6 +58,7 @@ class _Server(uvicorn.Server):
             LimitedProtocol,
             limits=self._limits,
             waiting=Waiting(),
+            begun=self._begun,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
@@ -71,10 +76,23 @@ class _Server(uvicorn.Server):
         ]
         self.started = True
 
+    def _begun(self) -> None:
+        """Take note of a connection that begins."""
+        if not self._woken.is_set():
+            self._woken.set()
+            # The date of answers is that of the last tick, which may be long ago.
+            date = formatdate(usegmt=True).encode()
+            self.server_state.default_headers = [(b"date", date), *self.config.encoded_headers]
+
     async def main_loop(self) -> None:
         # uvicorn's own wakes ten times a second. It has its answers' date made anew with a counter of 0.
         tick_s = min(max(_LEAST_TICK_S, self._limits.header_s / 5), _MOST_TICK_S)
         while not await self.on_tick(0):
+            if not self.server_state.connections:
+                # Nobody is late.
+                self._woken.clear()
+                await self._woken.wait()
+                continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(tick_s):
                     await self._stopping.wait()

@@ -26,9 +26,9 @@ from kaicore.analysis.ask.hours.account import (
 )
 from kaicore.analysis.replay.log_states import first_state, fold_through, pages_of
 from kaicore.analysis.replay.past_states import PastStates
+from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.postgres.connections import Connection, Connections
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: Labels of pods by which owners are distinguished in kept hours unless others are said.

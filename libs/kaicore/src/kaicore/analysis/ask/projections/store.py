@@ -31,7 +31,7 @@ from kaicore.analysis.ask.projections.rows import (
     TimeRow,
 )
 from kaicore.errors import KaiError
-from kaicore.ledger.log.postgres.connections import Connection, Connections
+from kaicore.ledger.connections import Connection, Connections
 
 #: Rows that are read at once.
 _ROWS = 20_000

@@ -17,9 +17,9 @@ from psycopg import AsyncClientCursor
 from psycopg.errors import LockNotAvailable
 
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
+from kaicore.ledger.connections import Connection, Connections, end
 from kaicore.ledger.log.appending import Call, Known, Tail, Taken
 from kaicore.ledger.log.port import Head
-from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.ledger.log.shapes import Shapes
 from kaicore.rules.events.envelope import Event, UnitOutcome

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from kaicore.errors import ConfigurationError, CorruptLog
+from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import fingerprint
 from kaicore.ledger.log.files.reader import LogFile, check_next
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.append import CHANNEL
-from kaicore.ledger.log.postgres.connections import Connection, Connections
 from kaicore.ledger.log.shapes import SHAPES, Shapes
 from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event

@@ -25,6 +25,7 @@ from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.interpreter import readable
+from kaicore.ledger.connections import Connection, Connections, end
 from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import draft
 from kaicore.ledger.log.chain import GENESIS
@@ -34,7 +35,6 @@ from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.postgres import erasing
 from kaicore.ledger.log.postgres.append import CHANNEL, Appender
-from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events

@@ -10,12 +10,9 @@ https://github.com/nats-io/nkeys (strkey.go): base32 of a prefix, the key, and C
 import base64
 import binascii
 import secrets
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import nats.errors
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from nats.aio.client import Client
 
 from kaicore.errors import ConfigurationError
 
@@ -46,28 +43,6 @@ class Nkey:
     def sign(self, nonce: str) -> bytes:
         """Return the signature of what a server greets us with, as it wants it."""
         return base64.b64encode(self._key.sign(nonce.encode()))
-
-
-class NatsClient(Client):
-    """A client of nats-py that may have a key; nats-py itself can only read one with a package more.
-
-    Where TLS is asked for, a server that offers none is left before anything is sent to it; nats-py goes on in clear.
-    """
-
-    def __init__(self, key: Nkey | None, *, tls: bool = False) -> None:
-        """Args:
-        tls: whether servers must prove who they are.
-        """
-        super().__init__()
-        self._tls = tls
-        if key is not None:
-            self._public_nkey = key.public
-        self.signature = None if key is None else key.sign
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if self._tls and initial_connection and not info.get("tls_required"):
-            raise nats.errors.Error("the server offers no TLS")
-        await super()._process_info(info, initial_connection)
 
 
 def new_seed() -> str:

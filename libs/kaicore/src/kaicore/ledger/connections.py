@@ -158,7 +158,6 @@ class Connections:
         self._url = url
         self._patience_s = patience_s
         self._answer_s = max(patience_s, _LEAST_ANSWER_S)
-        self._probe: Connection | None = None
         #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
         self.lacking, self.lacking_since_s = "", 0.0
         #: When the server last answered (the event loop's clock).
@@ -207,9 +206,8 @@ class Connections:
     async def close(self) -> None:
         """Close all connections; further work raises `LogUnavailable`."""
         await self._pool.close()
-        for connection in (self._probe, self.take_tried()):
-            if connection is not None:
-                await connection.close()
+        if (tried := self.take_tried()) is not None:
+            await tried.close()
 
     def take_tried(self) -> Connection | None:
         """Return the connection by which opening has tried the database, to the first who asks."""
@@ -221,18 +219,24 @@ class Connections:
         self._patience_s = min(self._patience_s, patience_s)
 
     async def ping(self, *, timeout_s: float) -> None:
-        """Ask the server for a sign of life, on a connection that is for this alone.
+        """Ask the server for a sign of life, where all connections of the pool are busy on one that is for this alone.
 
         Raises LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
         """
         try:
-            if self._probe is None or self._probe.closed:
-                self._probe = await self.connect(timeout_s=timeout_s)
-            with _Deadline(self._probe, timeout_s):
-                await self._probe.execute("SELECT")
-            self.answered_at = asyncio.get_running_loop().time()
+            if self._pool.get_stats()["pool_available"]:
+                async with self._pool.connection(timeout=timeout_s) as connection:
+                    await self._answers(connection, timeout_s)
+                    return
+            async with await self.connect(timeout_s=timeout_s) as connection:
+                await self._answers(connection, timeout_s)
         except psycopg.Error as error:
             raise _translated(error) from error
+
+    async def _answers(self, connection: Connection, timeout_s: float) -> None:
+        with _Deadline(connection, timeout_s):
+            await connection.execute("SELECT")
+        self.answered_at = asyncio.get_running_loop().time()
 
     async def connect(self, *, timeout_s: float | None = None) -> Connection:
         """Return a connection outside the pool, with the same settings.
