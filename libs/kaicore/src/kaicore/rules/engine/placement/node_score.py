@@ -54,41 +54,42 @@ class Ranking:
         """Return the row of the highest score; None if no row is wanted."""
         if self._first >= 0:
             return self._first
-        if not len(self._highest):
+        of_block, lower, looked_at, row = self._of_block, self._lower, -1, 0
+        if not len(of_block):
             return None
         block = int(self._highest.argmax())
-        while self._lower[block]:
-            self._lower[block] = False
-            self._highest[block] = np.maximum.reduce(self._blocks[block])
+        while lower[block]:
+            lower[block], looked_at = False, block
+            row = block * _BLOCK + int(self._blocks[block].argmax())
+            of_block[block] = self._of_row[row]
             block = int(self._highest.argmax())
-        highest = int(self._highest[block])
+        highest = of_block[block]
         if highest == NEVER:
             return None
-        self._first, self._first_score = block * _BLOCK + int(self._blocks[block].argmax()), highest
-        return self._first
+        if block != looked_at:
+            row = block * _BLOCK + int(self._blocks[block].argmax())
+        self._first, self._first_score = row, highest
+        return row
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        self.set_few([(row, score)])
+        if self._first >= 0:
+            if row == self._first and score < self._first_score:
+                self._first = -1
+            elif score >= self._first_score:
+                self._first, self._first_score = row, score
+        block, of_row = row // _BLOCK, self._of_row
+        highest = self._of_block[block]
+        if score >= highest:
+            self._of_block[block], self._lower[block] = score, False
+        elif of_row[row] == highest:
+            self._lower[block] = True
+        of_row[row] = score
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_row, of_block, lower = self._of_row, self._of_block, self._lower
-        first, first_score = self._first, self._first_score
         for row, score in scores:
-            if first >= 0:
-                if row == first and score < first_score:
-                    first = -1
-                elif score >= first_score:
-                    first, first_score = row, score
-            block = row // _BLOCK
-            highest = of_block[block]
-            if score >= highest:
-                of_block[block], lower[block] = score, False
-            elif of_row[row] == highest:
-                lower[block] = True
-            of_row[row] = score
-        self._first, self._first_score = first, first_score
+            self.set(row, score)
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
@@ -245,6 +246,10 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
     return sorted(rows.tolist(), key=key, reverse=True)
 
 
+#: Above all levels.
+_ABOVE = 2**62
+
+
 class Levels:
     """Levels by which policies prefer rows, for all classes about which they say the same.
 
@@ -258,7 +263,7 @@ class Levels:
         self.by_row, self.of_row = by_row, by_row.data
         self.places: Ints = np.zeros(len(by_row), np.int64)
         self._rows: dict[int, Ints] = {}
-        self._below: dict[int | None, int] = {}
+        self._below: dict[int, int] = {}
 
     def rows(self, level: int) -> Ints:
         """Return the rows of a level."""
@@ -267,11 +272,10 @@ class Levels:
             self.places[rows] = np.arange(len(rows))
         return self._rows[level]
 
-    def below(self, level: int | None) -> int:
-        """Return the next level below another, for None the highest one; -1 if there is none."""
+    def below(self, level: int) -> int:
+        """Return the next level below another, for `_ABOVE` the highest one; -1 if there is none."""
         if level not in self._below:
-            others = self.by_row if level is None else self.by_row[self.by_row < level]
-            self._below[level] = int(others.max(initial=-1))
+            self._below[level] = int(self.by_row[self.by_row < level].max(initial=-1))
         return self._below[level]
 
 
@@ -298,16 +302,14 @@ class LevelRanking:
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
         self._levels, self._level_of, self._place_of = levels, levels.of_row, levels.places.data
-        #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
-        self._level: int | None = None
-        #: Whether any row is of a higher level.
-        self._higher = False
+        #: The level that is ranked, above which no row is wanted; `_ABOVE` where it is to be looked for.
+        self._level = _ABOVE
         #: The rows of that level, and their ranking by their places.
         self._rows, self._of_level = levels.by_row[:0].data, _EMPTY
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
-        if self._level is not None:
+        if self._level != _ABOVE:
             place = self._of_level.first()
             if place is not None:
                 return self._rows[place]
@@ -321,46 +323,39 @@ class LevelRanking:
         if level < 0:
             return None
         self._level, self._rows, self._of_level = level, levels.rows(level).data, Ranking(len(of_level))
-        self._higher = level != levels.below(None)
         self._of_level.set_first(of_level)
         place = self._of_level.first()
         return None if place is None else self._rows[place]
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        self.set_few([(row, score)])
+        self._of_all[row] = score
+        level = self._level_of[row]
+        if level == self._level:
+            self._of_level.set(self._place_of[row], score)
+        elif level > self._level and score != NEVER:
+            self._level = _ABOVE
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_all, level = self._of_all, self._level
-        if level is None:
-            for row, score in scores:
-                of_all[row] = score
-            return
-        # Comprehensions, for this is done for each pod that is placed.
-        level_of, place_of, pairs = self._level_of, self._place_of, [*scores]
-        for row, score in pairs:
-            of_all[row] = score
-        if self._higher and any(level_of[row] > level and score != NEVER for row, score in pairs):
-            self._level = None
-        elif of_level := [(place_of[row], score) for row, score in pairs if level_of[row] == level]:
-            self._of_level.set_few(of_level)
+        for row, score in scores:
+            self.set(row, score)
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         self.by_row[: len(scores)] = scores
-        self._level = None
+        self._level = _ABOVE
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
         """Set the scores of rows; a row that is there twice has the same score twice."""
         self.by_row[rows] = scores
-        if self._level is None:
+        if self._level == _ABOVE:
             return
-        levels = self._levels.by_row[rows]
-        if ((levels > self._level) & (scores != NEVER)).any():
-            self._level = None
+        levels, highest = self._levels.by_row[rows], self._levels.below(_ABOVE)
+        if self._level != highest and ((levels > self._level) & (scores != NEVER)).any():
+            self._level = _ABOVE
         else:
-            of_level = levels == self._level
+            of_level = np.flatnonzero(levels == self._level)
             self._of_level.set_many(self._levels.places[rows[of_level]], scores[of_level])
 
 
