@@ -482,35 +482,38 @@ class FeasibleNodes:
             self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
         # Bytes, for they are read one by one many times faster than an array.
-        eligible, state_of = self._eligible_bytes, self._states.state
-        looked_at = [(row, state_of(row)) for row in distinct if eligible[row]]
-        if len(looked_at) > 1:
-            able = [one for one in looked_at if self._score_of_state(*one) != _NO]
-            if len(able) > 1:
-                self.row_rules.prepare(able)
-        for row, state in looked_at:
-            score = self._score_of_state(row, state)
-            self._ranking.set(row, score if score == _NO else self._score_of_row(row, state, score))
-            if self._passed_over:
+        eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
+        policies = self._policies
+        if policies is not None and not policies.rescores:
+            policies = None
+        able: list[tuple[int, int, int]] = []
+        changed: list[tuple[int, int]] = []
+        for row in distinct:
+            if eligible[row]:
+                state = state_of(row)
+                score = int(scores[state]) if state < len(scores) else _UNKNOWN
+                if score == _UNKNOWN:
+                    score = self._score(row)
+                    if state >= len(scores):
+                        self._reserve()
+                        scores = self._scores_by_state
+                    scores[state] = score
+                if score == _NO:
+                    changed.append((row, _NO))
+                else:
+                    able.append((row, state, score))
+        if len(able) > 1:
+            self.row_rules.prepare([(row, state) for row, state, _ in able])
+        for row, state, of_state in able:
+            added = self.row_rules.of_row(row, state)
+            score = _NO if added == _NO else of_state + added - self._handicap_of[row]
+            if policies is not None:
+                score = policies.of_row(row, score)
+            changed.append((row, score))
+        self._ranking.set_few(changed)
+        if self._passed_over:
+            for row, _ in changed:
                 self._passed_over.pop(row, None)
-
-    def _score_of_state(self, row: int, state: int) -> int:
-        """Return the score of the state of a row; the row is evaluated where no other one in it was."""
-        scores = self._scores_by_state
-        score = int(scores[state]) if state < len(scores) else _UNKNOWN
-        if score == _UNKNOWN:
-            score = self._score(row)
-            self._reserve()
-            self._scores_by_state[state] = score
-        return score
-
-    def _score_of_row(self, row: int, state: int, of_state: int) -> int:
-        """Return the score of a row, less what it is below that of its state, and as policies have it."""
-        added, policies = self.row_rules.of_row(row, state), self._policies
-        if added == _NO:
-            return _NO
-        score = of_state + added - self._handicap_of[row]
-        return score if policies is None or not policies.rescores else policies.of_row(row, score)
 
     def _look_at_all(self) -> None:
         rows = np.flatnonzero(self._eligible)

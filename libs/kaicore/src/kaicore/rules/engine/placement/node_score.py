@@ -73,23 +73,26 @@ class Ranking:
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        if self._first >= 0:
-            if row == self._first and score < self._first_score:
-                self._first = -1
-            elif score >= self._first_score:
-                self._first, self._first_score = row, score
-        block, of_row = row // _BLOCK, self._of_row
-        highest = self._of_block[block]
-        if score >= highest:
-            self._of_block[block], self._lower[block] = score, False
-        elif of_row[row] == highest:
-            self._lower[block] = True
-        of_row[row] = score
+        self.set_few([(row, score)])
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
+        of_row, of_block, lower = self._of_row, self._of_block, self._lower
+        first, first_score = self._first, self._first_score
         for row, score in scores:
-            self.set(row, score)
+            if first >= 0:
+                if row == first and score < first_score:
+                    first = -1
+                elif score >= first_score:
+                    first, first_score = row, score
+            block = row // _BLOCK
+            highest = of_block[block]
+            if score >= highest:
+                of_block[block], lower[block] = score, False
+            elif of_row[row] == highest:
+                lower[block] = True
+            of_row[row] = score
+        self._first, self._first_score = first, first_score
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
@@ -329,17 +332,20 @@ class LevelRanking:
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        self._of_all[row] = score
-        level = self._level_of[row]
-        if level == self._level:
-            self._of_level.set(self._place_of[row], score)
-        elif level > self._level and score != NEVER:
-            self._level = _ABOVE
+        self.set_few([(row, score)])
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
+        of_all, level_of, place_of, ranked = self._of_all, self._level_of, self._place_of, self._level
+        of_level: list[tuple[int, int]] = []
         for row, score in scores:
-            self.set(row, score)
+            of_all[row], level = score, level_of[row]
+            if level == ranked:
+                of_level.append((place_of[row], score))
+            elif level > ranked and score != NEVER:
+                self._level = _ABOVE
+        if of_level:
+            self._of_level.set_few(of_level)
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
