@@ -16,7 +16,6 @@ from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, CycleView
 
-
 #: Labels or annotations.
 Values = Mapping[str, str]
 
