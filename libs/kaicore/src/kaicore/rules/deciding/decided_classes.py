@@ -12,10 +12,12 @@ from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.pod_class import PodClass, with_reservations, with_work
 from kaicore.rules.engine.policies.setting import PolicyWork
-from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, CycleView
+
+#: Labels or annotations.
+Values = Mapping[str, str]
 
 
 def decided_classes(state: CycleView, config: EngineConfig, *, now: int) -> Callable[[PodEntry], PodClass]:
@@ -62,19 +64,19 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     #: By all that makes the work of pods differ, the work; and by the key of a class too, the class with that work.
     works: dict[tuple[object, ...], PolicyWork] = {}
     made: dict[tuple[object, ...], PodClass] = {}
-    #: By group that says what the queue of its pods is, the pod that was looked at last with its class, the class that
-    #: the state has it in, and its own. Most pods of a group are alike.
-    of_groups: dict[str, tuple[Pod, str, PodClass, PodClass]] = {}
+    #: By group that says what the queue of its pods is, of the pod that was looked at last: its labels, annotations and
+    #: namespace; whether it has claims; its class, the class that the state has it in, and its own. Most are alike.
+    of_groups: dict[str, tuple[Values, Values, str, bool, str, PodClass, PodClass]] = {}
     of_state, groups, workloads = state.class_of, state.groups, state.workload_index.workloads
 
     def class_of(entry: PodEntry) -> PodClass:
         pod, known = entry.pod, of_groups.get(entry.group)
         if known is not None:
-            last, class_key, like, pod_class = known
-            alike = last.labels == pod.labels and last.namespace == pod.namespace
-            if alike and (not annotations or last.annotations == pod.annotations):
+            labelled, annotated, namespace, claims, class_key, like, pod_class = known
+            alike = labelled == pod.labels and namespace == pod.namespace
+            if alike and (not annotations or annotated == pod.annotations):
                 # The state's classes of such pods differ by their claims alone, which most have not.
-                claims = pod.claims or last.claims or pod.resource_claims or last.resource_claims
+                claims = claims or bool(pod.claims or pod.resource_claims)
                 if of_state(entry) is like if claims else class_key == entry.class_key:
                     return pod_class
         base = of_state(entry)
@@ -93,7 +95,11 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
                 work = works[differs_by] = PolicyWork(pod.namespace, queue, paid.priority, preemptible, *own)
             found = made[base.key, differs_by] = with_work(base, work, tenants=tenants)
         if group is not None and workload is not None:
-            of_groups[entry.group] = pod, entry.class_key, base, found
+            claims = bool(pod.claims or pod.resource_claims)
+            of_groups[entry.group] = (
+                *(pod.labels, pod.annotations, pod.namespace, claims),
+                *(entry.class_key, base, found),
+            )
         return found
 
     return class_of

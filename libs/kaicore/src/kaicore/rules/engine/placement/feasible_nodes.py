@@ -21,7 +21,6 @@ from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.lasting_reasons import failing, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
-    FULL,
     NEVER,
     LevelRanking,
     Levels,
@@ -35,7 +34,7 @@ from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
-from kaicore.rules.engine.policies.class_rules import MOST_FULL, OF_NODES, ClassRules, RowRules, rank_by_cycle
+from kaicore.rules.engine.policies.class_rules import OF_NODES, ClassRules, RowRules, rank_by_cycle
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.numa.columns import Flags, Ints
@@ -116,13 +115,15 @@ class FeasibleNodes:
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
         self._closeness = self.filters.closeness
         self._states = states
-        full = None if policies is None else policies.full
+        replaced = policies is not None and policies.fills_fullness
         #: Where policies fill the band of fullness, what a row has less than the most of it is in `_handicap`.
-        self._rules = ClassRules(pod_class, columns, config, self._numa, counts=counts, replaced=full is not None)
+        self._rules = ClassRules(pod_class, columns, config, self._numa, counts=counts, replaced=replaced)
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = rank_by_cycle(columns, turns, avoid, self._rules.work)
-        if full is not None:
-            self._handicap = self._handicap + MOST_FULL - full * FULL
+        if policies is not None:
+            self._handicap = policies.handicap(self._handicap)
+        #: The same memory, of which single elements are read faster.
+        self._handicap_of = self._handicap.data
         self._among, self._turns, self._avoid = among, turns, avoid
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
@@ -505,7 +506,7 @@ class FeasibleNodes:
             self.row_rules.prepare([(row, state) for row, state, _ in able])
         for row, state, of_state in able:
             added = self.row_rules.of_row(row, state)
-            score = _NO if added == _NO else of_state + added - int(self._handicap[row])
+            score = _NO if added == _NO else of_state + added - self._handicap_of[row]
             if policies is not None:
                 score = policies.of_row(row, score)
             changed.append((row, score))

@@ -54,18 +54,22 @@ class Ranking:
         """Return the row of the highest score; None if no row is wanted."""
         if self._first >= 0:
             return self._first
-        if not len(self._highest):
+        of_block, lower, looked_at, row = self._of_block, self._lower, -1, 0
+        if not len(of_block):
             return None
         block = int(self._highest.argmax())
-        while self._lower[block]:
-            self._lower[block] = False
-            self._highest[block] = np.maximum.reduce(self._blocks[block])
+        while lower[block]:
+            lower[block], looked_at = False, block
+            row = block * _BLOCK + int(self._blocks[block].argmax())
+            of_block[block] = self._of_row[row]
             block = int(self._highest.argmax())
-        highest = int(self._highest[block])
+        highest = of_block[block]
         if highest == NEVER:
             return None
-        self._first, self._first_score = block * _BLOCK + int(self._blocks[block].argmax()), highest
-        return self._first
+        if block != looked_at:
+            row = block * _BLOCK + int(self._blocks[block].argmax())
+        self._first, self._first_score = row, highest
+        return row
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
@@ -245,6 +249,10 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
     return sorted(rows.tolist(), key=key, reverse=True)
 
 
+#: Above all levels.
+_ABOVE = 2**62
+
+
 class Levels:
     """Levels by which policies prefer rows, for all classes about which they say the same.
 
@@ -258,7 +266,7 @@ class Levels:
         self.by_row, self.of_row = by_row, by_row.data
         self.places: Ints = np.zeros(len(by_row), np.int64)
         self._rows: dict[int, Ints] = {}
-        self._below: dict[int | None, int] = {}
+        self._below: dict[int, int] = {}
 
     def rows(self, level: int) -> Ints:
         """Return the rows of a level."""
@@ -267,11 +275,10 @@ class Levels:
             self.places[rows] = np.arange(len(rows))
         return self._rows[level]
 
-    def below(self, level: int | None) -> int:
-        """Return the next level below another, for None the highest one; -1 if there is none."""
+    def below(self, level: int) -> int:
+        """Return the next level below another, for `_ABOVE` the highest one; -1 if there is none."""
         if level not in self._below:
-            others = self.by_row if level is None else self.by_row[self.by_row < level]
-            self._below[level] = int(others.max(initial=-1))
+            self._below[level] = int(self.by_row[self.by_row < level].max(initial=-1))
         return self._below[level]
 
 
@@ -298,16 +305,14 @@ class LevelRanking:
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
         self._levels, self._level_of, self._place_of = levels, levels.of_row, levels.places.data
-        #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
-        self._level: int | None = None
-        #: Whether any row is of a higher level.
-        self._higher = False
+        #: The level that is ranked, above which no row is wanted; `_ABOVE` where it is to be looked for.
+        self._level = _ABOVE
         #: The rows of that level, and their ranking by their places.
         self._rows, self._of_level = levels.by_row[:0].data, _EMPTY
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
-        if self._level is not None:
+        if self._level != _ABOVE:
             place = self._of_level.first()
             if place is not None:
                 return self._rows[place]
@@ -321,7 +326,6 @@ class LevelRanking:
         if level < 0:
             return None
         self._level, self._rows, self._of_level = level, levels.rows(level).data, Ranking(len(of_level))
-        self._higher = level != levels.below(None)
         self._of_level.set_first(of_level)
         place = self._of_level.first()
         return None if place is None else self._rows[place]
@@ -332,35 +336,32 @@ class LevelRanking:
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_all, level = self._of_all, self._level
-        if level is None:
-            for row, score in scores:
-                of_all[row] = score
-            return
-        # Comprehensions, for this is done for each pod that is placed.
-        level_of, place_of, pairs = self._level_of, self._place_of, [*scores]
-        for row, score in pairs:
-            of_all[row] = score
-        if self._higher and any(level_of[row] > level and score != NEVER for row, score in pairs):
-            self._level = None
-        elif of_level := [(place_of[row], score) for row, score in pairs if level_of[row] == level]:
+        of_all, level_of, place_of, ranked = self._of_all, self._level_of, self._place_of, self._level
+        of_level: list[tuple[int, int]] = []
+        for row, score in scores:
+            of_all[row], level = score, level_of[row]
+            if level == ranked:
+                of_level.append((place_of[row], score))
+            elif level > ranked and score != NEVER:
+                self._level = _ABOVE
+        if of_level:
             self._of_level.set_few(of_level)
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         self.by_row[: len(scores)] = scores
-        self._level = None
+        self._level = _ABOVE
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
         """Set the scores of rows; a row that is there twice has the same score twice."""
         self.by_row[rows] = scores
-        if self._level is None:
+        if self._level == _ABOVE:
             return
-        levels = self._levels.by_row[rows]
-        if ((levels > self._level) & (scores != NEVER)).any():
-            self._level = None
+        levels, highest = self._levels.by_row[rows], self._levels.below(_ABOVE)
+        if self._level != highest and ((levels > self._level) & (scores != NEVER)).any():
+            self._level = _ABOVE
         else:
-            of_level = levels == self._level
+            of_level = np.flatnonzero(levels == self._level)
             self._of_level.set_many(self._levels.places[rows[of_level]], scores[of_level])
 
 

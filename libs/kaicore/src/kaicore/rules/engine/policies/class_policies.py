@@ -15,8 +15,19 @@ import numpy as np
 
 from kaicore.policy import Facts, Flags, Ints, Point, PolicyBand, Work
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import BANDS, BIAS, NEVER, OFFSETS, Band, Levels, score_range, with_part
+from kaicore.rules.engine.placement.node_score import (
+    BANDS,
+    BIAS,
+    FULL,
+    NEVER,
+    OFFSETS,
+    Band,
+    Levels,
+    score_range,
+    with_part,
+)
 from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
+from kaicore.rules.engine.policies.class_rules import MOST_FULL
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
 from kaicore.rules.engine.policies.setting import PolicySetting, PolicyWork
@@ -233,6 +244,8 @@ class NodePolicies:
         #: another, where no policy asks for the size.
         self._of_work: dict[int, tuple[PolicyWork, ClassPolicies | None]] = {}
         self._together: dict[tuple[int, ...], _Say] = {}
+        #: See `handicap`, by the answers that fill the band, with what was given.
+        self._handicaps: dict[tuple[int, ...], tuple[Ints, Ints]] = {}
 
     def of_class(self, pod_class: PodClass, columns: NodeColumns, find: Find) -> "ClassPolicies | None":
         """Return what the policies say about a class; None where none decides about its work.
@@ -275,6 +288,15 @@ class NodePolicies:
                 # Who prefers all nodes alike prefers none.
                 say.levels = say.shared_levels = None
         return say
+
+    def handicap(self, say: _Say, below: Ints) -> Ints:
+        """See `ClassPolicies.handicap`; classes for which the band is filled alike share it."""
+        if say.full is None:
+            return below
+        known = self._handicaps.get(say.fill)
+        if known is None or known[0] is not below:
+            known = self._handicaps[say.fill] = below, below + MOST_FULL - say.full * FULL
+        return known[1]
 
     def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns, find: Find | None = None) -> _Answers:
         """Ask a policy about some work, with what is charged to the nodes in some columns."""
@@ -416,9 +438,17 @@ class ClassPolicies:
         return renewed
 
     @property
-    def full(self) -> Ints | None:
-        """By row, the part of the band of that name that they fill once for all; None where they do not."""
-        return self._say.full
+    def fills_fullness(self) -> bool:
+        """True if they fill the band of fullness once for all."""
+        return self._say.full is not None
+
+    def handicap(self, below: Ints) -> Ints:
+        """Return what rows' scores are below those of their states, by that band too; nobody is to change it.
+
+        Args:
+            below: what they are without it.
+        """
+        return self._policies.handicap(self._say, below)
 
     @property
     def fill(self) -> object:
@@ -428,7 +458,7 @@ class ClassPolicies:
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that live ones refuse now.
 
-        Not with `full`, which is taken into account already.
+        Not with that of fullness, if they fill it once for all: `handicap` has it.
 
         What others refuse is not eligible anyway.
         """
