@@ -51,6 +51,11 @@ class Gpus:
     stranded: int = 0
     out: int = 0
 
+    @property
+    def used(self) -> int:
+        """The amounts that pods hold, terminating pods included; for pages."""
+        return self.held + self.releasing
+
 
 @dataclass(frozen=True, slots=True)
 class GpuColumns:
