@@ -44,7 +44,6 @@ _SIMULATED = {f"kai_{name}.main" for name in ("apiserver", "fleet", "exporter")}
 #: What is imported before the processes are forked: nearly all of them read a kubeconfig, and FastAPI imports
 #: `pydantic.v1` with the first route that has parameters.
 IMPORTED = (*PROGRAMS, "kaicore.kube.api.kubeconfig_reader", "pydantic.v1")
-
 #: What is imported before the database is migrated.
 MIGRATING = ("kai_cli.main", "kaicore.ledger.log.migrate", "alembic.command", "sqlalchemy.dialects.postgresql.psycopg")
 #: How often an API that does not answer yet is asked for a login, and seconds between.
