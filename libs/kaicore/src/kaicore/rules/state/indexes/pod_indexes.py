@@ -215,19 +215,14 @@ class PodIndexes:
             self._count_run(before)
         if ends and not reserves:
             self._count_end(before, after)
-        if ends and after.moved:
-            self._moved_pod_ended(after)
         # 5. Its group and its queue, and whether it waits.
         if gone:
             self._forget(after)
         else:
             if seen:
                 self._update_membership(after)
-            home = None
-            if new and (after.waiting or holds):
-                home = self._take_home(after, holds) or self._take_home(after)
-            if home is not None and after.waiting and after.nomination is None:
-                after.nomination = Nomination(home.node, at=home.at, foreign=True)
+            if new and self.homes and (after.waiting or holds):
+                self._go_home(after, holds)
             self._update_waiting(before, after)
             if moved or seen or left:
                 self._update_workload(after)
@@ -296,6 +291,8 @@ class PodIndexes:
         self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
 
     def _count_end(self, before: PodEntry, after: PodEntry) -> None:
+        if after.moved:
+            self._moved_pod_ended(after)
         now = self.context.recorded_at
         self.node_trials.ended(before, after, position=self.context.position, at=now)
         if after.started_at and (gpus := gpus_held(before)):
@@ -418,7 +415,7 @@ class PodIndexes:
 
     def _take_home(self, entry: PodEntry, node: str = "") -> Home | None:
         """Take out the home of a moved pod's successor, on any node unless one is named; None if it has none."""
-        key = _home_key(entry) if self.homes else ""
+        key = _home_key(entry)
         homes = self.homes.get(key, [])
         home = next((one for one in homes if node in ("", one.node)), None)
         if home is not None:
@@ -426,6 +423,12 @@ class PodIndexes:
             if not homes:
                 del self.homes[key]
         return home
+
+    def _go_home(self, entry: PodEntry, holds: str) -> None:
+        """A new pod may be the successor of a moved one: keep the home for it, unless it has a node (`holds`)."""
+        home = self._take_home(entry, holds) or self._take_home(entry)
+        if home is not None and entry.waiting and entry.nomination is None:
+            entry.nomination = Nomination(home.node, at=home.at, foreign=True)
 
     def homes_to_keep(self, *, now: int, patience_us: int) -> Iterator[Home]:
         """Yield the homes that are kept, to which no successor has come yet.
