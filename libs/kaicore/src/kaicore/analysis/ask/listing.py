@@ -264,9 +264,7 @@ class QueueNames:
 
     def of(self, entry: PodEntry) -> str:
         """Return the queue that a pod names, or that it is given; empty when there is none."""
-        named, _ = self._state.queue_of(entry)
-        path = self._path(entry)
-        return named or (path[0] if path else "")
+        return self._tree.name_for(*self._state.queue_of(entry))
 
     def all_of(self, entry: PodEntry) -> tuple[str, ...]:
         """Return every name by which a pod's queue may be asked for, those above it included."""
@@ -386,7 +384,7 @@ def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
     )
 
 
-def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answers.GroupRow:
+def group_row(state: ClusterView, group: Group, pods: Sequence[PodEntry]) -> answers.GroupRow:
     """Return the row of a group."""
     stages = counts_by_stage(pods)
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
@@ -395,6 +393,7 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
     return answers.GroupRow.copied(
         group,
         kind=group.origin,
+        queue=state.queue_registry.tree.name_for(group.queue, group.namespace),
         minimum=min_pods(group.sets),
         waiting=stages["waiting"],
         running=stages["running"],
