@@ -221,13 +221,16 @@ class Connections:
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life, where all connections of the pool are busy on one that is for this alone.
 
+        Connections of the pool that have ended, as by a restart, are discarded, and say nothing of the server.
+
         Raises LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
         """
         try:
-            if self._pool.get_stats()["pool_available"]:
-                async with self._pool.connection(timeout=timeout_s) as connection:
-                    await self._answers(connection, timeout_s)
-                    return
+            for _ in range(self._pool.get_stats()["pool_available"]):
+                with suppress(_EndedError):
+                    async with self._pool.connection(timeout=timeout_s) as connection:
+                        await self._answers(connection, timeout_s)
+                        return
             async with await self.connect(timeout_s=timeout_s) as connection:
                 await self._answers(connection, timeout_s)
         except psycopg.Error as error:
@@ -235,7 +238,12 @@ class Connections:
 
     async def _answers(self, connection: Connection, timeout_s: float) -> None:
         with _Deadline(connection, timeout_s):
-            await connection.execute("SELECT")
+            try:
+                await connection.execute("SELECT")
+            except psycopg.OperationalError as error:
+                if connection.closed:
+                    raise _EndedError(str(error)) from error
+                raise
         self.answered_at = asyncio.get_running_loop().time()
 
     async def connect(self, *, timeout_s: float | None = None) -> Connection:
@@ -372,6 +380,10 @@ class Connections:
             raise _translated(error) from error
         finally:
             await connection.close()
+
+
+class _EndedError(psycopg.OperationalError):
+    """The connection had ended, or did instead of an answer."""
 
 
 class _NoAnswerError(psycopg.OperationalError):
