@@ -8,7 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
-from kaicore.ledger.connections import Connections, end
+from kaicore.interpreter import end
+from kaicore.ledger.connections import Connections
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.seals.audit import verify

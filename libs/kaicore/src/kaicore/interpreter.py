@@ -1,4 +1,4 @@
-"""The interpreter that runs us: libraries to do without, the version installed, the wait for a descriptor.
+"""The interpreter that runs us: libraries to do without, the version installed, waits for a descriptor and for tasks.
 
 Our dependencies import some optional libraries if they are installed, and this product does not use them there. The
 version is that of the installation, which all its programs have in common. The descriptor is such as of a socket or of
@@ -8,6 +8,13 @@ a process, and nothing but its news ends the wait.
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+#: Seconds after which a task that was cancelled and goes on is cancelled again.
+_CANCEL_AGAIN_S = 0.1
 
 
 @contextmanager
@@ -51,3 +58,13 @@ async def readable(descriptor: int) -> None:
         await is_readable.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+async def end(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task until it has ended: of Python 3.11, `asyncio.wait_for` may swallow a cancellation."""
+    # Short commands do without it.
+    import asyncio  # noqa: PLC0415
+
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)

@@ -136,9 +136,6 @@ _STANDBY_LOOK_S = 2.0
 #: Class of errors of a server that has not what it takes: its disk is full, it is out of memory.
 _RESOURCES_CLASS = "53"
 
-#: Seconds after which a task that was cancelled and goes on is cancelled again.
-_CANCEL_AGAIN_S = 0.1
-
 #: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
 _HOPELESS_CLASSES = ("54", "28")
 
@@ -432,13 +429,6 @@ class _Deadline:
     def _hang_up(self) -> None:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:
             connected.shutdown(socket.SHUT_RDWR)
-
-
-async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended; one cancellation may be swallowed (see `Connections.run`)."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
 
 
 class _TriedFirst:

@@ -34,6 +34,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from kaicore.errors import BusUnavailable, ConfigurationError
+from kaicore.interpreter import end
 from kaicore.ledger.nkeys import Nkey, key_of
 from kaicore.spelling import did_you_mean
 
@@ -167,6 +168,16 @@ class NatsClient(Client):
         if self._tls and initial_connection and not info.get("tls_required"):
             raise nats.errors.Error("the server offers no TLS")
         await super()._process_info(info, initial_connection)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            # A stream below a TLS handshake that failed never hears that it is closed; nats-py would wait for that.
+            if self._transport is not None:
+                self._transport.close()
+                self._transport = None
+            raise
 
 
 class Outgoing(NamedTuple):
@@ -303,8 +314,7 @@ class Connection:
         """End the connection and everything on it. Never raises."""
         self._closed = True
         if self._dialling is not None:
-            self._dialling.cancel()
-            await asyncio.wait([self._dialling])
+            await end(self._dialling)
         self._mark_lost("closed")
         await self._discard(self._client, self._answers)
 
