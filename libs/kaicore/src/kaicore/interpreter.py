@@ -6,8 +6,9 @@ a process, and nothing but its news ends the wait.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,20 +20,29 @@ _CANCEL_AGAIN_S = 0.1
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Have libraries that are imported meanwhile find none of these packages, unless something has imported it before.
-
-    A package with the entry None in `sys.modules` counts as not installed (Python's documentation of `import`).
+    """Have what this thread imports meanwhile find none of these packages, unless something has imported it before.
 
     Args:
         names: of packages, such as `rich`.
     """
-    absent = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    hidden = _Hidden(names)
+    sys.meta_path.insert(0, hidden)
     try:
         yield
     finally:
-        for name in absent:
-            del sys.modules[name]
+        sys.meta_path.remove(hidden)
+
+
+class _Hidden:
+    """Is asked first where a module is, and says of some that they are not installed."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._thread = get_ident()
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name in self._names and get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def version() -> str:
