@@ -47,7 +47,7 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.discovery import served_version
+from kaicore.kube.api.discovery import ServedResources
 from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
 from kaicore.kube.api.reflector_core import (
     Backoff,
@@ -84,6 +84,9 @@ from kai_watcher.metrics import WatcherMetrics
 _NOT_FOUND = 404
 _FIRST_DELAY_S = 0.25
 
+#: Seconds for which kinds share what the API server says it serves.
+_SHARED_S = 1.0
+
 _T = TypeVar("_T")
 
 
@@ -95,7 +98,7 @@ class WhenAbsent(Protocol):
 
 
 async def follow_optional(
-    client: KubeClient,
+    serving: ServedResources,
     resource: OptionalResource[ObjectT],
     follow: Callable[[Resource[ObjectT]], Awaitable[None]],
     absent: WhenAbsent,
@@ -115,7 +118,7 @@ async def follow_optional(
     while True:
         wait_s = recheck_s
         try:
-            version = await served_version(client, resource)
+            version = await serving.version(resource)
             observer.answered(resource.kind)
             failures = 0
             if version is not None:
@@ -478,6 +481,8 @@ class Watcher:
         self._reflecting = ReflectorOptions(page=self._options.page, backoff=backoff or Backoff())
         self._log_retry_s = log_retry_s
         self._jitter = jitter
+        # Kinds are looked for together; what is asked again is asked of the server.
+        self._serving = ServedResources(client, fresh_s=min(_SHARED_S, self._options.recheck_s / 2))
         self._facts = Facts(cluster)
         self._first_lists = FirstLists(kind.name for kind in KINDS)
         self._findings = Findings(metrics, context.log)
@@ -564,7 +569,7 @@ class Watcher:
             await (self._take_all_gone(kind) if sure else self._take(kind, [], listed=True))
 
         await follow_optional(
-            self._client,
+            self._serving,
             resource,
             lambda served: self._follow(kind, served),
             absent,

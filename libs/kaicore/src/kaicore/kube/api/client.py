@@ -18,6 +18,7 @@ from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import Access, AccessSource
 from kaicore.kube.api.failures import error_of
 
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
@@ -73,19 +74,22 @@ class KubeClient:
             await self._session.close()
             self._session = None
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+    async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = JSON) -> bytes:
         """Get an object, or a list.
+
+        Args:
+            accept: the forms that it may have.
 
         Raises:
             ApiStatus: the server refuses.
             ClusterUnavailable: the server does not answer, or cannot now.
         """
-        return await self._request("GET", path, params=params)
+        return await self._request("GET", path, params=params, accept=accept)
 
-    async def find(self, path: str) -> bytes | None:
-        """Get an object, or None where there is none; raises as `get` does otherwise."""
+    async def find(self, path: str, *, accept: str = JSON) -> bytes | None:
+        """Get an object, or None where there is none; takes and raises what `get` does otherwise."""
         try:
-            return await self.get(path)
+            return await self.get(path, accept=accept)
         except ApiStatus as error:
             if error.code != _NOT_FOUND:
                 raise
@@ -100,7 +104,7 @@ class KubeClient:
 
     async def post(self, path: str, body: object) -> bytes:
         """Create something from a body that msgspec can encode; raises as `get` does."""
-        return await self._request("POST", path, body=body, content_type="application/json")
+        return await self._request("POST", path, body=body, content_type=JSON)
 
     async def ensure(self, path: str, body: object) -> bool:
         """Create something unless it is there; return whether it was not. Raises as `get` does otherwise."""
@@ -118,7 +122,7 @@ class KubeClient:
 
     async def delete(self, path: str, body: object | None = None) -> bytes:
         """Delete an object; `body` are DeleteOptions. Raises as `get` does."""
-        return await self._request("DELETE", path, body=body, content_type="application/json")
+        return await self._request("DELETE", path, body=body, content_type=JSON)
 
     @asynccontextmanager
     async def watch(self, path: str, *, resource_version: str, timeout_s: int) -> AsyncIterator["WatchLines"]:
@@ -151,8 +155,9 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         body: object | None = None,
         content_type: str = "",
+        accept: str = JSON,
     ) -> bytes:
-        response = await self._send(method, path, params=params, body=body, content_type=content_type)
+        response = await self._send(method, path, params=params, body=body, content_type=content_type, accept=accept)
         try:
             return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -168,13 +173,14 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         body: object | None = None,
         content_type: str = "",
+        accept: str = JSON,
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
         """Send a request; return the response if it is a good one, its body not yet read."""
         data = msgspec.json.encode(body) if body is not None else None
         access = await self._get_access(None)
         for last_attempt in (False, True):
-            headers = {"Accept": "application/json"} | await access.headers()
+            headers = {"Accept": accept} | await access.headers()
             if data is not None:
                 headers["Content-Type"] = content_type
             options: dict[str, Any] = {
