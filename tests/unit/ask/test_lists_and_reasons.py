@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_queue
-from kaicore.analysis.ask.listing import list_rows, summary
+from kaicore.analysis.ask.listing import group_called, list_rows, summary
 from kaicore.analysis.ask.projections.projection import Projection
 from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.rules.events import payloads
@@ -119,6 +119,8 @@ def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> 
     assert float(gang.gpus) * 1000 == sum(map(gpus_asked, asked)) > 0
     assert gang.created_at == time_text(min(entry.pod.created_at for entry in asked) * 1_000_000)
     assert not [row for row in rows if row.kind == "Pod"]
+    asked_for = [group_called(cluster.state, "default", name) for name in ("gang", "gang-0", "web-6d4b9-x")]
+    assert asked_for == [f"; did you mean '{gang.kind.partition('.')[0].lower()}/default/gang'?", "", ""]
 
 
 def test_queue_of_work_that_names_none_is_the_same_in_all_lists(cluster: Workloads) -> None:

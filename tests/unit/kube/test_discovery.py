@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.api.discovery import ServedResources
+from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
+from kaicore.kube.api.discovery import ObjectPaths, ServedResources
 from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
 from kaicore.kube.wire.resources import TOPOLOGIES
 
@@ -68,3 +68,13 @@ async def test_a_server_that_does_not_say_what_it_serves_is_asked_once_by_all() 
         )
         assert [isinstance(one, ClusterUnavailable | ApiStatus) for one in outcomes] == [True, True]
         assert asked == ["/apis"]
+
+
+@pytest.mark.parametrize(("code", "raised"), [(404, InvalidObject), (401, ApiStatus)])
+async def test_a_refusal_to_say_what_is_served_is_not_taken_for_absence(code: int, raised: type[Exception]) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status", "code": code}, status=code)
+
+    async with client_of(handler) as client:
+        with pytest.raises(raised):
+            await ObjectPaths(client).learn({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}})

@@ -745,10 +745,11 @@ class Watcher:
 
     def answered(self, kind: str) -> None:
         """See `ReflectorObserver.answered`."""
-        if self._failing.pop(kind, None) is not None:
+        why = self._failing.pop(kind, None)
+        if why is not None and why not in self._failing.values():
             self._context.log.info("api server answers again", kind=kind)
         if self._failing:
-            self._context.health.unmet(API, "; ".join(f"{name}: {why}" for name, why in self._failing.items()))
+            self._not_ready()
         else:
             self._context.health.met(API)
 
@@ -758,7 +759,13 @@ class Watcher:
             # A version that is too old is no trouble, only a reason for another list.
             return
         self._metrics.api_failed(kind)
-        if kind not in self._failing:
+        # Kinds that were asked for by one request fail at once.
+        if kind not in self._failing and str(error) not in self._failing.values():
             self._context.log.warning("api server fails", kind=kind, error=str(error))
         self._failing[kind] = str(error)
-        self._context.health.unmet(API, f"{kind}: {error}")
+        self._not_ready()
+
+    def _not_ready(self) -> None:
+        (kind, why), others = next(iter(self._failing.items())), len(self._failing) - 1
+        more = f" (and {others} more kinds)" if others else ""
+        self._context.health.unmet(API, f"{kind}: {why}{more}")

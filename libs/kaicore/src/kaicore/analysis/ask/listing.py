@@ -483,6 +483,13 @@ _TIMES = {"until", "since", "retry_at"}
 _NAMED_FIELDS = set(answers.ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}
 
 
+def group_called(state: ClusterView, namespace: str, name: str) -> str:
+    """Return `; did you mean …?` where a group has the name that was asked for as a pod's, else nothing."""
+    called = [one for one in state.groups.values() if (one.namespace, one.name) == (namespace, name)]
+    kind = min((one.origin.partition(".")[0].lower() for one in called if one.origin != POD), default="")
+    return f"; did you mean '{kind}/{namespace}/{name}'?" if kind else ""
+
+
 def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:
     """Return the objects of a kind that can be explained, by name: to be compared with an unknown name.
 

@@ -6,7 +6,9 @@ OIDC alike.
 """
 
 import asyncio
+import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -267,7 +269,27 @@ class WatchLines:
 
 
 def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavailable:
-    return ClusterUnavailable(f"{method} {path}: {type(error).__name__}: {error}".rstrip(": "))
+    return ClusterUnavailable(f"{method} {path}: {_in_words(error)}")
+
+
+def _in_words(error: BaseException) -> str:
+    """Say what happened to a request, without the names that libraries have for it."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"{error.host}:{error.port} does not prove who it is: {error.certificate_error}"
+        case aiohttp.ClientConnectorError(os_error=cause):
+            of_system = cause.errno is not None and cause.errno > 0 and not isinstance(cause, ssl.SSLError)
+            why = os.strerror(cause.errno) if of_system else cause.strerror or str(cause) or type(cause).__name__
+            return f"cannot connect to {error.host}:{error.port}: {why}"
+        case aiohttp.ServerDisconnectedError():
+            return "the connection ended without an answer"
+        case aiohttp.ClientPayloadError():
+            return "the connection ended within the answer"
+        case TimeoutError():
+            return "no answer in time"
+        case OSError(strerror=why) if why:
+            return why
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _lively_socket(info: Any) -> socket.socket:

@@ -15,6 +15,8 @@ from kaicore.rules.objects.dispatched import Manifest
 
 _T = TypeVar("_T")
 
+_NOT_FOUND = 404
+
 #: Asks for groups, versions and resources at once; a server before Kubernetes 1.30 answers with groups and versions.
 _AGGREGATED = f"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"
 
@@ -123,7 +125,9 @@ class ObjectPaths:
     async def learn(self, manifest: Manifest) -> None:
         """Ask for what there is in an object's version of its API group, where that was not asked yet.
 
-        Raises InvalidObject: the API server does not serve it.
+        Raises:
+            InvalidObject: the API server does not serve it.
+            ApiStatus: it does not let us ask.
         """
         api_version = manifest["apiVersion"]
         if api_version in self._learned:
@@ -131,6 +135,8 @@ class ObjectPaths:
         try:
             body = await self._client.get(_group_path(api_version))
         except ApiStatus as error:
+            if error.code != _NOT_FOUND:
+                raise
             raise InvalidObject(
                 _subject(manifest), "apiVersion", api_version, f"is not served by the API server: {error}"
             ) from error
