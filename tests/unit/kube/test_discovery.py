@@ -34,7 +34,7 @@ def by_name() -> Any:
         (by_name(), [f"/apis/{GROUP}/{VERSION}"]),
     ],
 )
-async def test_served_and_absent_resources_are_told_from_one_answer(groups: Any, also_asked: list[str]) -> None:
+async def test_served_and_absent_resources_are_known_from_one_answer(groups: Any, also_asked: list[str]) -> None:
     asked = []
 
     async def handler(request: web.Request) -> web.Response:

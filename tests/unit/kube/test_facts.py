@@ -278,7 +278,7 @@ def test_other_laws_of_a_time_zone_are_a_new_fact_once_a_watcher_that_knows_them
     recorded = Facts("c").translate(RESERVATION, seen, now=NOW)
     assert facts_after(recorded).translate(RESERVATION, seen, now=NOW) is None
     monkeypatch.setattr(reservation, "zone_offsets", lambda _, start: (ZoneOffset(start, 7200),))
-    told_later = facts_after(recorded).translate(RESERVATION, seen, now=NOW)
+    said_anew = facts_after(recorded).translate(RESERVATION, seen, now=NOW)
     assert recorded is not None
-    assert told_later is not None
-    assert recorded.events[0].id != told_later.events[0].id
+    assert said_anew is not None
+    assert recorded.events[0].id != said_anew.events[0].id

@@ -53,11 +53,11 @@ class ServedResources:
     async def _ask(self) -> None:
         self._failure = None
         try:
-            told = await _discovered(self._client, "/apis", objects.ApiGroups, accept=_AGGREGATED)
+            said = await _discovered(self._client, "/apis", objects.ApiGroups, accept=_AGGREGATED)
         except ClusterError as error:
             self._failure = error
         else:
-            groups = told.items or told.groups or () if told is not None else ()
+            groups = said.items or said.groups or () if said is not None else ()
             self._groups = {group.metadata.name if group.metadata else group.name: _names(group) for group in groups}
         self._asked_at = asyncio.get_running_loop().time()
 

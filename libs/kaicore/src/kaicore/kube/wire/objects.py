@@ -154,14 +154,14 @@ class WatchEvent(Wire):
 
 
 class DiscoveredName(Wire):
-    """A name that discovery tells: of a group, or of a resource as it is called in paths."""
+    """A name in discovery: of a group, or of a resource as it is called in paths."""
 
     name: str = ""
     resource: str = ""
 
 
 class GroupVersion(Wire):
-    """A version of an API group; its resources are told by aggregated discovery, `Stale` where they may be others."""
+    """A version of an API group; aggregated discovery names its resources, `Stale` where they may be others."""
 
     version: str = ""
     resources: list[DiscoveredName] | None = None
