@@ -278,8 +278,8 @@ def _in_words(error: BaseException) -> str:
         case aiohttp.ClientConnectorCertificateError():
             return f"{error.host}:{error.port} does not prove who it is: {error.certificate_error}"
         case aiohttp.ClientConnectorError(os_error=cause):
-            of_system = cause.errno is not None and cause.errno > 0 and not isinstance(cause, ssl.SSLError)
-            why = os.strerror(cause.errno) if of_system else cause.strerror or str(cause) or type(cause).__name__
+            number = 0 if isinstance(cause, ssl.SSLError) else cause.errno or 0
+            why = os.strerror(number) if number > 0 else cause.strerror or str(cause) or type(cause).__name__
             return f"cannot connect to {error.host}:{error.port}: {why}"
         case aiohttp.ServerDisconnectedError():
             return "the connection ended without an answer"

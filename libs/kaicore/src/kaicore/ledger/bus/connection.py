@@ -175,7 +175,7 @@ class NatsClient(Client):
         except BaseException:
             # A stream below a TLS handshake that failed never hears that it is closed; nats-py would wait for that.
             if self._transport is not None:
-                self._transport.close()
+                self._transport.close()  # type: ignore[no-untyped-call]
                 self._transport = None
             raise
 
