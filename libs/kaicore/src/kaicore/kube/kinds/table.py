@@ -50,6 +50,7 @@ from kaicore.kube.wire.resources import (
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups import labels
+from kaicore.rules.groups.dialects.dialect import DialectObject
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.model import queue as queue_model
 from kaicore.rules.model.group import GroupSource
@@ -150,9 +151,9 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
         normalize_kueue_workload,
     ),
     *(
-        _group_kind(one.kind, one.plural, one.versions, one.wire, one.normalize)
+        _group_kind(one.kind, one.plural, one.versions, DialectObject, one.source)
         for one in WORKLOADS.values()
-        if one.wire is not None and one.normalize is not None
+        if one.normalize is not None
     ),
 )
 

@@ -6,7 +6,7 @@ from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire import custom_resources
 from kaicore.rules.groups import labels
 from kaicore.rules.groups.composite import WORKLOAD_NAME
-from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count, source_subject
+from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, source_subject
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import (
@@ -18,6 +18,7 @@ from kaicore.rules.model.group import (
     source_key,
 )
 from kaicore.rules.model.node import KAI_TOPOLOGY
+from kaicore.rules.objects.wire import said_count
 
 #: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
 _FOR_EVER = -1
@@ -56,7 +57,7 @@ def normalize_kai_pod_group(wire: custom_resources.KaiPodGroup, lost: Lost = unh
         if value is not None
     }
     return group_source(
-        wire,
+        wire.metadata,
         labels.KAI_POD_GROUP,
         (GroupTemplate(sets=tree),),
         lost=lost,
@@ -115,7 +116,7 @@ def _sigs(wire: custom_resources.SigsPodGroup, kind: str, lost: Lost) -> GroupSo
     topology = gather_strategy(annotations, pods=least)
     koordinator = any(name.startswith(GANG) for name in annotations)
     return group_source(
-        wire,
+        wire.metadata,
         kind,
         (GroupTemplate(sets=(PodSet(min_pods=least, topology=topology, rank=topology_index(topology)),)),),
         lost=lost,
@@ -151,7 +152,7 @@ def _native(wire: custom_resources.NativePodGroup, kind: str, root: PodSet, lost
     parent = spec.parent_composite_pod_group_name
     in_tree = parent or kind == labels.COMPOSITE_POD_GROUP
     return group_source(
-        wire,
+        wire.metadata,
         kind,
         (GroupTemplate(sets=(root,)),),
         lost=lost,
@@ -184,7 +185,9 @@ def normalize_workload(wire: custom_resources.WorkloadObject, lost: Lost = unhea
     for index, template in enumerate(wire.spec.pod_group_templates or ()):
         field = f"spec.podGroupTemplates[{index}]"
         add(template.name, _native_root(template, subject=subject, field=field), field)
-    return group_source(wire, labels.WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
+    return group_source(
+        wire.metadata, labels.WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER
+    )
 
 
 def normalize_kueue_workload(wire: custom_resources.KueueWorkloadObject, lost: Lost = unheard) -> GroupSource:
@@ -194,7 +197,7 @@ def normalize_kueue_workload(wire: custom_resources.KueueWorkloadObject, lost: L
     """
     most = said_count(wire.spec.maximum_execution_time_seconds)
     left = max(most - said_count(wire.status.accumulated_past_execution_time_seconds), 1) if most else 0
-    return group_source(wire, labels.KUEUE_WORKLOAD, (GroupTemplate(),), lost=lost, active_deadline_s=left)
+    return group_source(wire.metadata, labels.KUEUE_WORKLOAD, (GroupTemplate(),), lost=lost, active_deadline_s=left)
 
 
 def _native_root(spec: custom_resources.NativePodGroupSpec, *, subject: str, field: str) -> PodSet:

@@ -86,6 +86,11 @@ def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:
     return _INT32[0] if value < 0 else _INT32[-1]
 
 
+def said_count(value: object) -> int:
+    """Return a count that a status says; what is no count says nothing."""
+    return min(max(int(value), 0), _INT32[-1]) if isinstance(value, int) else 0
+
+
 def seconds(time: datetime | None) -> int | None:
     """Return a time as whole seconds since the epoch."""
     return None if time is None else int(time.timestamp())
