@@ -183,7 +183,10 @@ spec: {minMember: 1, scheduleTimeoutSeconds: 60}
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        (KAI + "{minMember: four}", "PodGroup.scheduling.run.ai default/g: spec.minMember: Expected `int .*'four'"),
+        (
+            KAI + "{minMember: four}",
+            "PodGroup.scheduling.run.ai default/g: spec.minMember: must be a whole number of 0 or more: 'four'",
+        ),
         (
             KAI + "{minMember: -1}",
             "PodGroup.scheduling.run.ai default/g: spec.minMember: must be a whole number of 0 or more: -1",
@@ -202,7 +205,7 @@ spec: {minMember: 1, scheduleTimeoutSeconds: 60}
         ),
         (KAI + "{subGroups: [{name: a, parent: b}, {name: b, parent: a}]}", "spec.subGroups: is below itself: 'a'"),
         (KAI + "{preemptibility: maybe}", "spec.preemptibility: is neither preemptible nor non-preemptible: 'maybe'"),
-        (KAI + "{stalenessGracePeriod: 60}", "spec.stalenessGracePeriod: Expected `str .*: 60"),
+        (KAI + "{stalenessGracePeriod: 60}", "spec.stalenessGracePeriod: must be a text of printable characters: 60"),
         (KAI + "{preemptionDelay: soon}", "spec.preemptionDelay: is no duration such as 90s or 1h30m: 'soon'"),
         (VOLCANO + "{minTaskMember: {a: -2}}", r"spec.minTaskMember.a: must be a whole number of 0 or more: -2"),
         (VOLCANO + "{subGroupPolicy: [{name: a}, {name: a}]}", "spec.subGroupPolicy: need names, each of them once"),

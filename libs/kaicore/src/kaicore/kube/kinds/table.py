@@ -29,7 +29,6 @@ from kaicore.kube.normalize.pod_group import (
     normalize_native_pod_group,
     normalize_sigs_pod_group,
     normalize_workload,
-    normalize_x_pod_group,
 )
 from kaicore.kube.normalize.reservation import normalize_reservation
 from kaicore.kube.wire import custom_resources
@@ -50,10 +49,9 @@ from kaicore.kube.wire.resources import (
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups import labels
-from kaicore.rules.groups.dialects.dialect import DialectObject
+from kaicore.rules.groups.dialects.dialect import DialectObject, WorkloadKind
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.model import queue as queue_model
-from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HYPER_NODE,
@@ -94,67 +92,37 @@ RESOURCE_CLAIM = Kind(
 #: Every kind of dynamic resource allocation that decides where pods may go.
 DEVICE_KINDS: tuple[Kind[Any], ...] = (DEVICE_CLASS, DEVICE_TAINT_RULE, RESOURCE_SLICE, RESOURCE_CLAIM)
 
+_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
-def _group_kind(
-    kind: str,
-    plural: str,
-    versions: tuple[str, ...],
-    wire: type[ObjectT],
-    normalize: Callable[[ObjectT, Lost], GroupSource],
-) -> Kind[ObjectT]:
-    return Kind(
-        OptionalResource(kind, kind.partition(".")[2], plural, versions, wire),
-        normalize,
+
+#: Kinds of groups that no controller makes pods of.
+_POD_GROUP_KINDS = (
+    WorkloadKind(labels.KAI_POD_GROUP, "podgroups", ("v2alpha2",), normalize_kai_pod_group),
+    WorkloadKind(labels.SIGS_POD_GROUP, "podgroups", ("v1alpha1",), normalize_sigs_pod_group),
+    WorkloadKind(labels.X_POD_GROUP, "podgroups", ("v1alpha1",), normalize_sigs_pod_group),
+    WorkloadKind(
+        labels.NATIVE_POD_GROUP, "podgroups", ("v1", "v1beta1", "v1alpha3", "v1alpha2"), normalize_native_pod_group
+    ),
+    WorkloadKind(
+        labels.COMPOSITE_POD_GROUP, "compositepodgroups", ("v1beta1", "v1alpha3"), normalize_composite_pod_group
+    ),
+    WorkloadKind(
+        labels.WORKLOAD, "workloads", ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"), normalize_workload
+    ),
+    WorkloadKind(labels.KUEUE_WORKLOAD, "workloads", _KUEUE_VERSIONS, normalize_kueue_workload),
+)
+
+#: Every such kind.
+GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
+    Kind(
+        OptionalResource(one.kind, one.group, one.plural, one.versions, DialectObject),
+        one.source,
         payloads.GroupSourceObserved,
         payloads.GroupSourceDeleted,
         "group/{kind}/{namespace}/{name}",
     )
-
-
-_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-
-#: Every such kind.
-GROUP_KINDS: tuple[Kind[Any], ...] = (
-    _group_kind(
-        labels.KAI_POD_GROUP, "podgroups", ("v2alpha2",), custom_resources.KaiPodGroup, normalize_kai_pod_group
-    ),
-    _group_kind(
-        labels.SIGS_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_sigs_pod_group
-    ),
-    _group_kind(labels.X_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_x_pod_group),
-    _group_kind(
-        labels.NATIVE_POD_GROUP,
-        "podgroups",
-        ("v1", "v1beta1", "v1alpha3", "v1alpha2"),
-        custom_resources.NativePodGroup,
-        normalize_native_pod_group,
-    ),
-    _group_kind(
-        labels.COMPOSITE_POD_GROUP,
-        "compositepodgroups",
-        ("v1beta1", "v1alpha3"),
-        custom_resources.NativePodGroup,
-        normalize_composite_pod_group,
-    ),
-    _group_kind(
-        labels.WORKLOAD,
-        "workloads",
-        ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
-        custom_resources.WorkloadObject,
-        normalize_workload,
-    ),
-    _group_kind(
-        labels.KUEUE_WORKLOAD,
-        "workloads",
-        _KUEUE_VERSIONS,
-        custom_resources.KueueWorkloadObject,
-        normalize_kueue_workload,
-    ),
-    *(
-        _group_kind(one.kind, one.plural, one.versions, DialectObject, one.source)
-        for one in WORKLOADS.values()
-        if one.normalize is not None
-    ),
+    for one in (*_POD_GROUP_KINDS, *WORKLOADS.values())
+    if one.normalize is not None
 )
 
 

@@ -28,7 +28,7 @@ from kaicore.rules.model.pod import controller
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.provisioning import PROVISIONING_CLASS_ANNOTATION
-from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta, int32, seconds, subject_of
+from kaicore.rules.objects.wire import ObjectMeta, seconds, subject_of
 
 
 def pod_set_template(template: Fields, pods: int) -> PodSetTemplate:
@@ -36,9 +36,6 @@ def pod_set_template(template: Fields, pods: int) -> PodSetTemplate:
     metadata = template.inside("metadata")
     return PodSetTemplate(metadata.text_by_name("annotations"), template.where("metadata"), pods)
 
-
-#: Largest count that is believed, as in the schemas of these kinds.
-_MOST = 2**31 - 1
 
 #: Kueue's status names eight failed nodes at most.
 _FAILED_NODES = tuple("12345678")
@@ -82,8 +79,6 @@ def group_source(
         "active_deadline_s": declared_limit_s(labels, annotations),
     }
     fields |= {name: value for name, value in given.items() if value not in (None, "")}
-    if "priority" in fields:
-        fields["priority"] = int32(fields["priority"], subject=subject, field="spec.priority", lost=lost)
     return GroupSource(
         kind=kind,
         uid=metadata.uid,
@@ -150,23 +145,6 @@ def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
     except InvalidObject as error:
         lost(error)
         return None
-
-
-def count(value: int | None, default: int, *, subject: str, field: str) -> int:
-    """Return how many; the default where nothing is said.
-
-    Raises InvalidObject: it is negative, or more than 32 bits hold.
-    """
-    if value is None:
-        return default
-    if not 0 <= value <= _MOST:
-        raise InvalidObject(subject, field, value, "must be a whole number of 0 or more")
-    return value
-
-
-def source_subject(kind: str, wire: KubernetesObject) -> str:
-    """Name an object in an error."""
-    return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
 
 
 def check_names(
