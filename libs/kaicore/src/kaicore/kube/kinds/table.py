@@ -49,7 +49,7 @@ from kaicore.kube.wire.resources import (
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups import labels
-from kaicore.rules.groups.dialects.dialect import DialectObject, WorkloadKind
+from kaicore.rules.groups.dialects.dialect import WorkloadKind
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.model import queue as queue_model
 from kaicore.rules.model.node import (
@@ -59,6 +59,7 @@ from kaicore.rules.model.node import (
     KUEUE_TOPOLOGY,
     TopologyDefinition,
 )
+from kaicore.rules.objects.wire import PlainObject
 
 DEVICE_CLASS = Kind(
     DEVICE_CLASSES,
@@ -115,7 +116,7 @@ _POD_GROUP_KINDS = (
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
     Kind(
-        OptionalResource(one.kind, one.group, one.plural, one.versions, DialectObject),
+        OptionalResource(one.kind, one.group, one.plural, one.versions, PlainObject),
         one.source,
         payloads.GroupSourceObserved,
         payloads.GroupSourceDeleted,
@@ -188,40 +189,23 @@ def queue_kind(api_version: str, kind: str) -> Kind[Any] | None:
     return next((row for row in QUEUE_KINDS if row.name == name), None)
 
 
-def _resource(kind: str, plural: str, versions: tuple[str, ...], wire: type[ObjectT]) -> OptionalResource[ObjectT]:
-    return OptionalResource(kind, kind.partition(".")[2], plural, versions, wire, namespaced=False)
-
-
-def _definition(
-    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], TopologyDefinition]
-) -> Kind[ObjectT]:
+def _topology_kind(
+    kind: str, plural: str, versions: tuple[str, ...], normalize: Callable[[PlainObject, Lost], TopologyDefinition]
+) -> Kind[PlainObject]:
+    resource = OptionalResource(kind, kind.partition(".")[2], plural, versions, PlainObject, namespaced=False)
     observed, deleted = payloads.TopologyDefinitionObserved, payloads.TopologyDefinitionDeleted
     return Kind(resource, normalize, observed, deleted, "topology/{kind}/{name}")
 
 
 #: Every kind of network topologies.
 TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
-    _definition(
-        _resource(KAI_TOPOLOGY, "topologies", ("v1alpha1",), custom_resources.LabelTopologyObject),
-        normalize_kai_topology,
-    ),
-    _definition(
-        _resource(
-            KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), custom_resources.LabelTopologyObject
-        ),
-        normalize_kueue_topology,
-    ),
-    _definition(
-        _resource(
-            CLUSTER_NETWORK_TOPOLOGY,
-            "clusternetworktopologies",
-            ("v1alpha1",),
-            custom_resources.ClusterNetworkTopologyObject,
-        ),
-        normalize_cluster_network_topology,
+    _topology_kind(KAI_TOPOLOGY, "topologies", ("v1alpha1",), normalize_kai_topology),
+    _topology_kind(KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), normalize_kueue_topology),
+    _topology_kind(
+        CLUSTER_NETWORK_TOPOLOGY, "clusternetworktopologies", ("v1alpha1",), normalize_cluster_network_topology
     ),
     Kind(
-        _resource(HYPER_NODE, "hypernodes", ("v1alpha1",), custom_resources.HyperNodeObject),
+        OptionalResource(HYPER_NODE, "topology.volcano.sh", "hypernodes", ("v1alpha1",), PlainObject, namespaced=False),
         normalize_hyper_node,
         payloads.HyperNodeObserved,
         payloads.HyperNodeDeleted,

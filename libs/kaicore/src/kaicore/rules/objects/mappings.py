@@ -8,6 +8,8 @@ from hashlib import sha1, sha256
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
+import msgspec
+
 from kaicore.errors import InvalidObject
 
 #: An object as its JSON says it.
@@ -80,6 +82,7 @@ def controlled_by(owner: Object) -> list[Object]:
 _LARGEST = 2**31 - 1
 
 _DefaultT = TypeVar("_DefaultT", int, None)
+_PartT = TypeVar("_PartT")
 
 #: The most pods that one field of an owner may stand for: beyond it is a mistake, not a workload.
 MOST_PODS = 100_000
@@ -185,6 +188,13 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(name, "must be a list of mappings")
         return [Fields(self.subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
+
+    def decoded(self, kind: type[_PartT]) -> _PartT:
+        """Return the mapping as something that is decoded. Raises InvalidObject: it cannot be."""
+        try:
+            return msgspec.convert(self.value, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidObject(self.subject, self.path, self.value, str(error)) from error
 
     def copy(self, name: str) -> Any:
         """Return a mapping's deep copy, an empty one where there is none. Raises InvalidObject: it is no mapping."""

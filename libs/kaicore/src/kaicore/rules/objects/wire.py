@@ -5,7 +5,7 @@ API server leaves out empty fields. No object can be part of a reference cycle, 
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -70,6 +70,13 @@ class KubernetesObject(Wire):
     """The common fields of all objects."""
 
     metadata: ObjectMeta
+
+
+class PlainObject(KubernetesObject):
+    """An object as it comes; what reads it takes the fields that it needs (`kaicore.rules.objects.mappings.Fields`)."""
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
 
 
 #: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).

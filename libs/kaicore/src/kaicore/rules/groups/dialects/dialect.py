@@ -17,7 +17,7 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.made import Made
 from kaicore.rules.objects.mappings import Fields, Object
-from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta, said_count, subject_of
+from kaicore.rules.objects.wire import ObjectMeta, PlainObject, said_count, subject_of
 
 #: Name of the set of pods that belong to no other one.
 REST = "-"
@@ -51,13 +51,6 @@ def named_by(*labels: str, default: str = "") -> NameSet:
         return SetName(next((pod.labels[label] for label in labels if pod.labels.get(label)), default))
 
     return name
-
-
-class DialectObject(KubernetesObject):
-    """An object of a dialect as it comes; its dialect reads the fields that it needs."""
-
-    spec: Object | None = None
-    status: Object | None = None
 
 
 class ReadObject(NamedTuple):
@@ -135,7 +128,7 @@ class WorkloadKind:
         """The API group; empty for the core group."""
         return self.kind.partition(".")[2]
 
-    def source(self, wire: DialectObject, lost: Lost) -> GroupSource:
+    def source(self, wire: PlainObject, lost: Lost) -> GroupSource:
         """Return the source of groups that an object is: as its dialect says, and suspended or with a deadline."""
         assert self.normalize is not None
         meta = wire.metadata
