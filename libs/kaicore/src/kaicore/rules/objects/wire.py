@@ -76,7 +76,7 @@ class PlainObject(KubernetesObject):
     """An object as it comes; what reads it takes the fields that it needs (`kaicore.rules.objects.mappings.Fields`)."""
 
     spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
+    status: Any = None
 
 
 #: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).

@@ -132,7 +132,9 @@ class WorkloadKind:
         """Return the source of groups that an object is: as its dialect says, and suspended or with a deadline."""
         assert self.normalize is not None
         meta = wire.metadata
-        given = Fields(subject_of(self.kind, meta.namespace, meta.name), {"spec": wire.spec, "status": wire.status})
+        # What is no status says nothing.
+        status = wire.status if isinstance(wire.status, dict) else {}
+        given = Fields(subject_of(self.kind, meta.namespace, meta.name), {"spec": wire.spec, "status": status})
         spec = given.inside("spec")
         source = self.normalize(ReadObject(self.kind, meta, spec, given.inside("status"), lost))
         if (policy := self.run_policy(spec)) is None:
