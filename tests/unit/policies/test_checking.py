@@ -1,6 +1,7 @@
 """`kai policy check`: good policies pass, and each kind of bad one is found by the property that it breaks."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,9 @@ BODIES = {
     "return np.full(len(nodes), 1001)": "it answers",
     "return np.full(len(nodes), 1 // len(nodes))": "it answers",
     "return nodes.labels('zone') == ''": "it answers",
+    "return np.full(len(nodes), len(work.labels.get('team', '')))": "it answers",
+    "return np.full(len(nodes), 'team' in work.annotations, np.int64)": "it answers",
+    "return np.full(len(nodes), facts.input('price') % 1000)": "it answers",
     "nodes.used('cpu')[:] = 0; return np.zeros(len(nodes), np.int64)": "it answers",
     "work.labels.update(a='b') if isinstance(work.labels, dict) else 0; return np.zeros(len(nodes), np.int64)": (
         "input unchanged"
@@ -84,6 +88,13 @@ def test_answer_that_follows_charges_without_being_live_is_noted(tmp_path: Path)
     done = kai("policy", "check", "bad.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "not live" in done.stdout
+
+
+def test_live_policy_about_all_nodes_is_noted_with_how_many_charges_its_budget_lasts_for(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(_BAD.format(body="return np.zeros(len(nodes), np.int64)\n    live = True"))
+    done = kai("policy", "check", "bad.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"of 10,000 nodes, [1-9][0-9,]* charges use up its 1 s", done.stdout)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ def test_settings_without_policies_have_the_digest_that_they_had() -> None:
         (SOURCE.replace("SpotLast(Policy)", "SpotLast"), "has none"),
         (SOURCE.replace('"spot-last"', '"Spot Last"'), "name: lower case"),
         (SOURCE.replace("def score", "def scores"), "defines no point"),
+        (SOURCE.replace('("spot",)', '("spot")'), "node_labels: is a text, and must be a tuple: .'spot',."),
+        (SOURCE.replace("node_labels = ", "inputs = ").replace('("spot",)', '"price"'), "inputs: is a text"),
         (SOURCE.replace("node_labels = ", "within, node_labels = 'zone', "), "within: must be one of node_labels"),
         (SOURCE.replace("node_labels = ", "band = ").replace('("spot",)', '"names"'), "band: must be one of"),
         (SOURCE.replace("node_labels = ", "findings = "), "findings: must be of zones, keeps_policy, .*: spot"),

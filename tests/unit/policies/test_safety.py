@@ -124,7 +124,7 @@ FAILURES: list[tuple[tuple[str, ...], Any, str, str]] = [
     (BY_NODE[1:], lambda nodes, *_: np.full(2, 1001), "WrongAnswer", "expected 0 to 1000, got 1001 to 1001"),
     (BY_GROUP[:2], lambda *_: 2**63, "WrongAnswer", f"expected {-(2**63)} to {2**63 - 1}, got {2**63}"),
     (BY_GROUP[2:3], lambda *_: 1001, "WrongAnswer", "expected 0 to 1000, got 1001"),
-    (BY_GROUP[3:], lambda *_: Hold("x", -1), "WrongAnswer", f"expected 0 to {2**63 - 1}, got -1"),
+    (BY_GROUP[3:], lambda *_: Hold("x", -1), "WrongAnswer", f"until_us: expected 0 to {2**63 - 1}, got -1"),
     (BY_NODE, lambda nodes, *_: nodes.used(GPU).sort(), "ChangedInput", "ValueError"),
     (
         BY_GROUP,

@@ -11,8 +11,8 @@
 | time | an answer about many nodes comes within the budget of a call |
 
 A cluster has nodes with charges, work, groups and queues, drawn from one seed. Labels, annotations and inputs are those
-that the policy declares. Their values are partly such as a policy may expect (`true`, a number, a name) and partly
-absent. So a policy that cannot do without one of them shows it here.
+that the policy declares; to ask for others, which a cycle takes for absent, is an error here. Their values are partly
+such as a policy may expect (`true`, a number, a name) and partly absent: so who cannot do without one shows it.
 """
 
 import time
@@ -26,8 +26,22 @@ from typing import Any
 import numpy as np
 
 from kaicore.analysis.json_spelling import Answer
-from kaicore.policy import Facts, Input, Ints, NodeFinding, Nodes, Point, Policy, Queue, Running, Texts, Waiting, Work
-from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.policy import (
+    Facts,
+    Input,
+    Ints,
+    NodeFinding,
+    Nodes,
+    Point,
+    Policy,
+    Queue,
+    Running,
+    Texts,
+    Undeclared,
+    Waiting,
+    Work,
+)
+from kaicore.rules.engine.policies.book import BUDGET_S, PolicyBook
 from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
 from kaicore.rules.engine.policies.setting import PolicySetting
 
@@ -46,6 +60,50 @@ _FOUND = dict.fromkeys(NodeFinding, (0, 9)) | {
 _NAMESPACES = ("default", "research", "serving", "batch")
 _DAY_US = 86_400_000_000
 _NOW_US = 1_790_000_000_000_000
+
+
+class _Declared(dict[str, str]):
+    """Labels or annotations of pods, of which only the declared ones may be asked for."""
+
+    def __init__(self, values: Mapping[str, str], keys: Sequence[str], where: str) -> None:
+        """Args:
+        keys: that are declared.
+        where: name of the attribute of the policy that does it.
+        """
+        super().__init__(values)
+        self._keys, self._where = keys, where
+
+    def _known(self, key: str) -> str:
+        if key not in self._keys:
+            raise Undeclared(f"{key}: is not in {self._where}")
+        return key
+
+    def __getitem__(self, key: str) -> str:
+        return super().__getitem__(self._known(key))
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._known(str(key)))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        return super().get(self._known(key), default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeclaredFacts(Facts):
+    """Facts, of which only the declared inputs may be asked for."""
+
+    declared: tuple[str, ...]
+
+    def input(self, name: str, default: Any = 0) -> Any:
+        """See `Facts.input`.
+
+        Raises:
+            Undeclared: the policy does not declare it.
+        """
+        if name not in self.declared:
+            raise Undeclared(f"input {name}: is not in inputs")
+        return Facts.input(self, name, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +209,8 @@ def draw(
         policy: see `drawn_clusters`.
         bare: without labels and inputs.
     """
-    facts = Facts(
+    facts = _DeclaredFacts(
+        declared=tuple(policy.inputs),
         now_us=_NOW_US + int(random.integers(0, 14 * _DAY_US)),
         inputs={} if bare else {name: _input(random) for name in policy.inputs if random.random() < 0.7},
     )
@@ -191,8 +250,10 @@ def _input(random: np.random.Generator) -> Input:
     return int(random.integers(-10, 10**6)) if random.random() < 0.7 else str(random.choice(_VALUES))
 
 
-def _texts(keys: Sequence[str], random: np.random.Generator, *, bare: bool) -> dict[str, str]:
-    return {} if bare else {key: str(random.choice(_VALUES)) for key in keys if random.random() < 0.7}
+def _texts(policy: Policy, where: str, random: np.random.Generator, *, bare: bool) -> dict[str, str]:
+    keys = getattr(policy, where)
+    values = {} if bare else {key: str(random.choice(_VALUES)) for key in keys if random.random() < 0.7}
+    return _Declared(values, keys, where)
 
 
 def _whose(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[str, Any]:
@@ -202,8 +263,8 @@ def _whose(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[s
         "queue": str(random.choice(["", "team", "batch"])),
         "priority": int(random.choice([-5, 0, 50, 2_000_000_000])),
         "gpus": int(random.choice([0, 250, 1_000, 8_000, 64_000])),
-        "labels": _texts(policy.pod_labels, random, bare=bare),
-        "annotations": _texts(policy.pod_annotations, random, bare=bare),
+        "labels": _texts(policy, "pod_labels", random, bare=bare),
+        "annotations": _texts(policy, "pod_annotations", random, bare=bare),
     }
 
 
@@ -326,7 +387,8 @@ class _Checker:
         book: has its code, and the guard.
         tallies: by property.
         follows_charges: whether an answer was another one after a charge.
-        took: how long an answer about many nodes took, for people.
+        slowest_s: how long an answer about many nodes took, seconds of CPU; 0 where it was not taken.
+        took: the same for people.
     """
 
     setting: PolicySetting
@@ -334,6 +396,7 @@ class _Checker:
     point: Point
     tallies: dict[Check, _Tally] = field(default_factory=dict)
     follows_charges: bool = False
+    slowest_s: float = 0.0
     took: str = ""
 
     def make(self) -> GuardedPolicy:
@@ -431,7 +494,7 @@ class _Checker:
                     self._note(Check.TIME, False, f"{drawn.what}: {_failure_text(failed)}")
                     return
                 fastest[number] = min(fastest.get(number, budget_s * 1e6), time.thread_time() - began)
-        slowest_s = max(fastest.values())
+        self.slowest_s = slowest_s = max(fastest.values())
         self.took = f"{slowest_s * 1e3:.2f} ms" + (f" for {drawn.what}" if self.point in _OF_NODES else "")
         self._note(Check.TIME, slowest_s <= budget_s, f"{self.took}, more than {budget_s * 1e3:.0f} ms")
 
@@ -476,6 +539,12 @@ def check_policy(
         f"{checker.point}: its answer follows charges, but it is not live: it is asked once per class and cycle"
         for checker in checkers
         if checker.follows_charges and not policy.live
+    ]
+    notes += [
+        f"{checker.point}: live without within, so it is asked about all nodes after each charge: of {NODES:,} nodes, "
+        f"{BUDGET_S / checker.slowest_s:,.0f} charges use up its {BUDGET_S:g} s of a cycle, and it is left out"
+        for checker in checkers
+        if policy.live and policy.within is None and checker.slowest_s
     ]
     return PolicyCheck.copied(
         setting,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from kaicore.rules.engine.policies.book import PolicyOverran
+from kaicore.rules.engine.policies.book import BUDGET_S, PolicyOverran
 
 _Answer = TypeVar("_Answer")
 
@@ -56,7 +56,7 @@ class TimeAndMemory:
     def __init__(
         self,
         *,
-        budget_s: float = 1.0,
+        budget_s: float = BUDGET_S,
         memory_bytes: int = 1 << 30,
         rest_s: float = 600.0,
     ) -> None:

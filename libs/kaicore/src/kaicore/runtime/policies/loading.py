@@ -232,6 +232,9 @@ def _check_class(kind: type[Policy], source: str) -> None:
         raise ConfigurationError(f"{source}: name: lower case, digits and -: {kind.name!r}")
     if not kind.version:
         raise ConfigurationError(f"{source}: version: is empty")
+    for declared in ("node_labels", "pod_labels", "pod_annotations", "inputs", "history", "findings"):
+        if isinstance(given := getattr(kind, declared), str):
+            raise ConfigurationError(f"{source}: {declared}: is a text, and must be a tuple: ({given!r},)")
     if not kind.points():
         points = ", ".join(Point)
         raise ConfigurationError(f"{source}: {kind.name}: defines no point; the points are {points}")

@@ -185,7 +185,7 @@ class ClassFilters:
         self._policies = policies
         #: Rows that admit a pod as they are accounted, but not for certain.
         self._uncertain: set[int] = set()
-        refused = None if policies is None or policies.live else policies.refused
+        refused = None if policies is None else policies.refused
         self.eligible: Flags = self._for_policies if refused is None else self._for_policies & ~refused
 
     def with_policies(self, policies: ClassPolicies) -> "ClassFilters":

@@ -162,23 +162,31 @@ class FeasibleNodes:
         if policies.fill != self._policies.fill:
             return None
         filters = self.filters.with_policies(policies)
-        eligible = filters.eligible if self._among is None else filters.eligible & self._among
-        if (eligible & ~self._eligible).any():
-            return None
+        eligible = self._eligible
+        if filters.eligible is not self.filters.eligible:
+            eligible = filters.eligible if self._among is None else filters.eligible & self._among
+            if (eligible & ~self._eligible).any():
+                return None
         return copy(self).taking_over(self, policies, filters, eligible)
 
     def taking_over(
         self, like: "FeasibleNodes", policies: ClassPolicies, filters: ClassFilters, eligible: Flags
     ) -> "FeasibleNodes":
         """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
-        self._like = like, self._ranking, self._passed_over
-        before = self._ranking.by_row.copy()
+        levels, ranking = policies.shared_levels, self._ranking
+        self.filters, self._policies = filters, policies
+        if eligible is self._eligible and levels is not None and isinstance(ranking, LevelRanking) and not self.doubted:
+            # What rows refuse one of them when asked, they refuse the other: nothing but the levels is its own.
+            self._like, self._ranking = (like, ranking, {}), LevelRanking(len(ranking.by_row), levels, ranking.by_row)
+            return self
+        self._like = like, ranking, self._passed_over
+        before = ranking.by_row.copy()
         if self._passed_over:
             before[[*self._passed_over]] = [*self._passed_over.values()]
         if (eligible != self._eligible).any():
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before[~eligible] = _NO
-        self.filters, self._policies, self._doubtful, self._passed_over = filters, policies, {}, {}
+        self._doubtful, self._passed_over = {}, {}
         self._ranking = self._ranking_of(len(before), before)
         return self
 
@@ -274,7 +282,7 @@ class FeasibleNodes:
     def _pass_over(self, row: int, score: int) -> None:
         if self.filters.is_doubted(row):
             self._doubtful[row] = score
-        self._passed_over[row] = int(self._ranking.by_row[row])
+        self._passed_over.setdefault(row, int(self._ranking.by_row[row]))
         self._ranking.set(row, _NO)
 
     def doubtful_before(self, row: int) -> list[int]:

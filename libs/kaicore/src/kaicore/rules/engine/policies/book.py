@@ -15,6 +15,8 @@ from kaicore.policy import Policy
 from kaicore.rules.engine.policies.setting import PolicySetting
 
 _Answer = TypeVar("_Answer")
+#: For which a policy may run in one cycle, seconds of CPU.
+BUDGET_S = 1.0
 
 
 class PolicyMismatch(KaiError):

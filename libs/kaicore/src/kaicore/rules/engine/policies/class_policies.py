@@ -169,6 +169,7 @@ class _Say:
         refusals: of each policy that filters.
         scores: of each policy that scores.
         refused: by row, whether any of them refuses it.
+        refuses: whether there was such a row at first.
         refused_rows: the same for a look at one row: bytes are read faster than an array.
         levels: by row, how much they prefer it; None where none says.
         shared_levels: the same, for all classes with this say.
@@ -185,6 +186,7 @@ class _Say:
         every = slice(None)
         self.refused: Flags = np.zeros(rows, np.bool_)
         self.refused[every] = self._refused(every)
+        self.refuses = bool(self.refused.any())
         self.refused_rows = bytearray(self.refused.tobytes())
         self._sums = {band: self._sum(band, every) for band in dict.fromkeys(one.band for one in self.scores)}
         self.levels: Ints | None = self._sums.get(PolicyBand.PREFERRED)
@@ -403,9 +405,9 @@ class ClassPolicies:
         return self._say.refusals
 
     @property
-    def refused(self) -> Flags:
-        """By row, whether any of them refuses it."""
-        return self._say.refused
+    def refused(self) -> Flags | None:
+        """By row, whether any of them refuses it; None where they refuse none, or live ones say that anew."""
+        return self._say.refused if self._say.refuses and not self.live else None
 
     @property
     def levels(self) -> Ints | None:

@@ -5,7 +5,7 @@ makes the groups of a queue exchange their priorities' places: the first by the 
 priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -200,7 +200,8 @@ class GroupPolicies:
 
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()
-        labels, annotations = _declared(members, policy)
+        asks = policy.setting.pod_labels or policy.setting.pod_annotations
+        labels, annotations = _declared(min(members, key=_NAME, default=None) if asks else None, policy)
         running_s = sum(_used(member, now) for member in members)
         seconds_before, namespace_use = self._past(policy)
         return Running(
@@ -267,29 +268,28 @@ def _with_declared(
     groups: Sequence[PendingGroup], known: Sequence[tuple[Waiting, Queue]], policy: GuardedPolicy
 ) -> Iterator[tuple[Waiting, Queue]]:
     for one, facts in zip(groups, known, strict=True):
-        labels, annotations = _declared(_first_ones(one), policy)
+        labels, annotations = _declared(_first_one(one), policy)
         if labels is _NO_LABELS and annotations is _NO_LABELS:
             yield facts
         else:
             yield replace(facts[0], labels=labels, annotations=annotations), facts[1]
 
 
-def _first_ones(pending_group: PendingGroup) -> Collection[Member]:
-    """Return pods that wait, among them the first one by name."""
+def _first_one(pending_group: PendingGroup) -> Member | None:
+    """Return the first pod by name of those that wait."""
     workload, first = pending_group.workload, list[Member]()
     for members in filter(None, pending_group.waiting.values()):
         # Those of one age are in the order of their names already (`Workload.ready`).
         in_order = members[0].pod.created_at == members[-1].pod.created_at and not workload.constrained
-        first += members[:1] if in_order else members
-    return first or workload.waiting.values()
+        first.append(members[0] if in_order else min(members, key=_NAME))
+    return first[0] if len(first) == 1 else min(first or workload.waiting.values(), key=_NAME, default=None)
 
 
-def _declared(members: Collection[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
-    setting = policy.setting
-    if not members or not (setting.pod_labels or setting.pod_annotations):
+def _declared(member: Member | None, policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the labels and annotations of a pod, as far as a policy declares them."""
+    if member is None:
         return _NO_LABELS, _NO_LABELS
-    pod = (next(iter(members)) if len(members) == 1 else min(members, key=_NAME)).pod
+    setting, pod = policy.setting, member.pod
     return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
 
 

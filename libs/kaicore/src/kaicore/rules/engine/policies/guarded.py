@@ -106,7 +106,7 @@ class GuardedPolicy:
                 continue
             if type(answer) is not Hold or type(answer.reason) is not str:
                 raise self._wrong(Point.ADMIT, f"expected None or a Hold, got {_said(answer)}")
-            self._integer(Point.ADMIT, answer.until_us, 0, _MOST_64 - 1)
+            self._integer(Point.ADMIT, answer.until_us, 0, _MOST_64 - 1, of="until_us: ")
         return [None if one is None else Hold(one.reason[:_LONGEST], int(one.until_us)) for one in answers]
 
     def victims(self, running: Sequence[Running], facts: Facts) -> list[int]:
@@ -140,11 +140,11 @@ class GuardedPolicy:
             return answers
         return [self._integer(point, answer, least, most) for answer in answers]
 
-    def _integer(self, point: Point, answer: object, least: int, most: int) -> int:
+    def _integer(self, point: Point, answer: object, least: int, most: int, *, of: str = "") -> int:
         if isinstance(answer, bool | np.bool_) or not isinstance(answer, int | np.integer):
-            raise self._wrong(point, f"expected an integer, got {_said(answer)}")
+            raise self._wrong(point, f"{of}expected an integer, got {_said(answer)}")
         if not least <= int(answer) <= most:
-            raise self._wrong(point, f"expected {least} to {most}, got {int(answer)}")
+            raise self._wrong(point, f"{of}expected {least} to {most}, got {int(answer)}")
         return int(answer)
 
     def _wrong(self, point: Point, detail: str) -> PolicyFailed:
