@@ -167,6 +167,8 @@ class FeasibleNodes:
             eligible = filters.eligible if self._among is None else filters.eligible & self._among
             if (eligible & ~self._eligible).any():
                 return None
+            if np.array_equal(eligible, self._eligible):
+                eligible = self._eligible
         return copy(self).taking_over(self, policies, filters, eligible)
 
     def taking_over(
@@ -183,7 +185,7 @@ class FeasibleNodes:
         before = ranking.by_row.copy()
         if self._passed_over:
             before[[*self._passed_over]] = [*self._passed_over.values()]
-        if (eligible != self._eligible).any():
+        if eligible is not self._eligible:
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before[~eligible] = _NO
         self._doubtful, self._passed_over = {}, {}
