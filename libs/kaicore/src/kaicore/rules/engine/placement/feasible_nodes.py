@@ -22,7 +22,6 @@ from kaicore.rules.engine.placement.lasting_reasons import failing, most_frequen
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     NEVER,
-    LevelRanking,
     Levels,
     Ranking,
     RowScore,
@@ -133,7 +132,7 @@ class FeasibleNodes:
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         rows = len(columns.present)
-        self._ranking = self._ranking_of(rows, None)
+        self._ranking = Ranking(rows, None if policies is None else policies.shared_levels)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
         self._room, self._counts, self._alike_rules = room, counts, like
@@ -148,7 +147,7 @@ class FeasibleNodes:
         #: Whether another class may take over the scores of its rows.
         self._shares = not (policies is None or policies.live or avoid)
         #: Where rows are evaluated, for a class that is like another one; with that one's ranking and `_passed_over`.
-        self._like: tuple[FeasibleNodes, Ranking | LevelRanking, dict[int, int]] | None = None
+        self._like: tuple[FeasibleNodes, Ranking, dict[int, int]] | None = None
         self._look_at_all()
 
     def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
@@ -177,9 +176,9 @@ class FeasibleNodes:
         """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
         levels, ranking = policies.shared_levels, self._ranking
         self.filters, self._policies = filters, policies
-        if eligible is self._eligible and levels is not None and isinstance(ranking, LevelRanking) and not self.doubted:
+        if eligible is self._eligible and levels is not None and ranking.has_levels and not self.doubted:
             # What rows refuse one of them when asked, they refuse the other: nothing but the levels is its own.
-            self._like, self._ranking = (like, ranking, {}), LevelRanking(len(ranking.by_row), levels, ranking.by_row)
+            self._like, self._ranking = (like, ranking, {}), Ranking(len(ranking.by_row), levels, ranking.by_row)
             return self
         self._like = like, ranking, self._passed_over
         before = ranking.by_row.copy()
@@ -189,17 +188,8 @@ class FeasibleNodes:
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before[~eligible] = _NO
         self._doubtful, self._passed_over = {}, {}
-        self._ranking = self._ranking_of(len(before), before)
+        self._ranking = Ranking(len(before), levels, before)
         return self
-
-    def _ranking_of(self, rows: int, scores: Ints | None) -> Ranking | LevelRanking:
-        levels = None if self._policies is None else self._policies.shared_levels
-        if levels is not None:
-            return LevelRanking(rows, levels, scores)
-        ranking = Ranking(rows)
-        if scores is not None:
-            ranking.set_first(scores)
-        return ranking
 
     @cached_property
     def row_rules(self) -> RowRules:
@@ -460,7 +450,7 @@ class FeasibleNodes:
                 changed = self._policies.renew(rows)
                 if len(changed):
                     rows.extend(changed.tolist())
-                    if isinstance(self._ranking, LevelRanking) and self._policies.levels is not None:
+                    if self._ranking.has_levels and self._policies.levels is not None:
                         self._ranking.relevel(Levels(self._policies.levels))
             if self._like is None:
                 self._look_again(rows)

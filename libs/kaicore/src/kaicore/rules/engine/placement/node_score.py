@@ -27,49 +27,134 @@ NEVER = -(2**62)
 _BLOCK = 128
 
 
+#: Above all levels.
+_ABOVE = 2**62
+
+
+class Levels:
+    """Levels by which policies prefer rows, for all classes about which they say the same.
+
+    Attributes:
+        by_row: the levels, not negative; higher is better.
+        of_row: the same memory, of which single elements are read faster.
+        places: by row, its place among the rows of its level, once these were asked for.
+    """
+
+    def __init__(self, by_row: Ints) -> None:
+        self.by_row, self.of_row = by_row, by_row.data
+        self.places: Ints = np.zeros(len(by_row), np.int64)
+        self._rows: dict[int, Ints] = {}
+        self._below: dict[int, int] = {}
+
+    def rows(self, level: int) -> Ints:
+        """Return the rows of a level."""
+        if level not in self._rows:
+            rows = self._rows[level] = np.flatnonzero(self.by_row == level)
+            self.places[rows] = np.arange(len(rows))
+        return self._rows[level]
+
+    def below(self, level: int) -> int:
+        """Return the next level below another, for `_ABOVE` the highest one; -1 if there is none."""
+        if level not in self._below:
+            self._below[level] = int(self.by_row[self.by_row < level].max(initial=-1))
+        return self._below[level]
+
+
 class Ranking:
-    """Scores by row, higher is better; no two are equal but `NEVER`.
+    """Scores by row, higher is better; no two are equal but `NEVER`. The first row is one of the highest level, if any.
+
+    An integer has no room for levels, too. So with them only the rows of the highest level that is wanted are ranked;
+    when none of them is left, or a higher one comes back, others are looked for.
 
     Attributes:
         by_row: shape (rows,); changed by the methods that set scores only.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, levels: "Levels | None" = None, scores: Ints | None = None) -> None:
         """Args:
-        rows: how many there are; none is wanted.
+        rows: how many there are.
+        levels: of the rows; None where all are alike.
+        scores: of all rows; with levels in this very memory. None where none is wanted.
         """
-        count = -(-rows // _BLOCK)
-        self._blocks: Ints = np.full((count, _BLOCK), NEVER)
-        self._highest: Ints = np.full(count, NEVER)
-        self._ranked: Ints = self._blocks.reshape(-1)[:rows]
+        #: The level that is ranked, above which no row is wanted; `_ABOVE` where it is to be looked for.
+        self._level = _ABOVE
+        self._rank_places(0 if levels is not None else rows)
         self.by_row: Ints = self._ranked
+        if levels is None and scores is not None:
+            self._set_places(scores)
+        if levels is not None:
+            self.by_row = np.full(rows, NEVER) if scores is None else scores
+        self._of_all = self.by_row.data
+        self.relevel(levels)
+
+    def relevel(self, levels: "Levels | None") -> None:
+        """Take over other levels."""
+        self._levels, self._level = levels, _ABOVE
+        #: By row, its level, and its place in it; and by place of the level that is ranked, the row.
+        self._level_of = self._place_of = self._row_of = self._of_all
+        if levels is not None:
+            self._level_of, self._place_of = levels.of_row, levels.places.data
+
+    @property
+    def has_levels(self) -> bool:
+        """True if rows have levels."""
+        return self._levels is not None
+
+    def _rank_places(self, count: int) -> None:
+        """Rank so many places, which are rows where there are no levels; none is wanted."""
+        blocks = -(-count // _BLOCK)
+        self._blocks: Ints = np.full((blocks, _BLOCK), NEVER)
+        self._highest: Ints = np.full(blocks, NEVER)
+        self._ranked: Ints = self._blocks.reshape(-1)[:count]
         #: The same memory, of which single elements are read and written several times faster.
-        self._of_row, self._of_block = self._ranked.data, self._highest.data
+        self._of_place, self._of_block = self._ranked.data, self._highest.data
         #: By block, whether its highest score is perhaps lower than `_highest` says.
-        self._lower: list[bool] = [False] * count
-        #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
+        self._lower: list[bool] = [False] * blocks
+        #: The place of the highest score as it was found last, and its score; -1 where it is to be looked for.
         self._first, self._first_score = -1, NEVER
 
     def first(self) -> int | None:
         """Return the row of the highest score; None if no row is wanted."""
+        if self._levels is None:
+            return self._first_place()
+        if self._level != _ABOVE:
+            place = self._first_place()
+            if place is not None:
+                return self._row_of[place]
+        levels, scores = self._levels, self.by_row
+        # Mostly it is the next one, of which all classes with these levels share the rows.
+        level = levels.below(self._level)
+        of_level = scores[levels.rows(level)]
+        if level >= 0 and of_level.max(initial=NEVER) == NEVER:
+            level = int(levels.by_row[scores != NEVER].max(initial=-1))
+            of_level = scores[levels.rows(level)]
+        if level < 0:
+            return None
+        self._level, self._row_of = level, levels.rows(level).data
+        self._rank_places(len(of_level))
+        self._set_places(of_level)
+        place = self._first_place()
+        return None if place is None else self._row_of[place]
+
+    def _first_place(self) -> int | None:
         if self._first >= 0:
             return self._first
-        of_block, lower, looked_at, row = self._of_block, self._lower, -1, 0
+        of_block, lower, looked_at, place = self._of_block, self._lower, -1, 0
         if not len(of_block):
             return None
         block = int(self._highest.argmax())
         while lower[block]:
             lower[block], looked_at = False, block
-            row = block * _BLOCK + int(self._blocks[block].argmax())
-            of_block[block] = self._of_row[row]
+            place = block * _BLOCK + int(self._blocks[block].argmax())
+            of_block[block] = self._of_place[place]
             block = int(self._highest.argmax())
         highest = of_block[block]
         if highest == NEVER:
             return None
         if block != looked_at:
-            row = block * _BLOCK + int(self._blocks[block].argmax())
-        self._first, self._first_score = row, highest
-        return row
+            place = block * _BLOCK + int(self._blocks[block].argmax())
+        self._first, self._first_score = place, highest
+        return place
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
@@ -77,38 +162,63 @@ class Ranking:
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_row, of_block, lower = self._of_row, self._of_block, self._lower
+        of_place, of_block, lower, of_all = self._of_place, self._of_block, self._lower, self._of_all
+        with_levels, level_of, ranked = self._levels is not None, self._level_of, self._level
         first, first_score = self._first, self._first_score
         for row, score in scores:
+            place = row
+            if with_levels:
+                of_all[row], level = score, level_of[row]
+                if level != ranked:
+                    if level > ranked and score != NEVER:
+                        self._level = _ABOVE
+                    continue
+                place = self._place_of[row]
             if first >= 0:
-                if row == first and score < first_score:
+                if place == first and score < first_score:
                     first = -1
                 elif score >= first_score:
-                    first, first_score = row, score
-            block = row // _BLOCK
+                    first, first_score = place, score
+            block = place // _BLOCK
             highest = of_block[block]
             if score >= highest:
                 of_block[block], lower[block] = score, False
-            elif of_row[row] == highest:
+            elif of_place[place] == highest:
                 lower[block] = True
-            of_row[row] = score
+            of_place[place] = score
         self._first, self._first_score = first, first_score
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
-        self._ranked[: len(scores)] = scores
-        self._rank()
+        if self._levels is None:
+            self._set_places(scores)
+        else:
+            self.by_row[: len(scores)] = scores
+            self._level = _ABOVE
 
-    def _rank(self) -> None:
+    def _set_places(self, scores: Ints) -> None:
+        """Set the scores of the first places."""
+        self._ranked[: len(scores)] = scores
         self._first, self._lower = -1, [False] * len(self._highest)
         np.maximum.reduce(self._blocks, axis=1, out=self._highest)
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
         """Set the scores of rows; a row that is there twice has the same score twice."""
+        places = rows
+        if self._levels is not None:
+            self.by_row[rows] = scores
+            if self._level == _ABOVE:
+                return
+            levels, highest = self._levels.by_row[rows], self._levels.below(_ABOVE)
+            if self._level != highest and ((levels > self._level) & (scores != NEVER)).any():
+                self._level = _ABOVE
+                return
+            of_level = np.flatnonzero(levels == self._level)
+            places, scores = self._levels.places[rows[of_level]], scores[of_level]
         self._first = -1
-        self._ranked[rows] = scores
+        self._ranked[places] = scores
         changed = np.zeros(len(self._highest), np.bool_)
-        changed[rows // _BLOCK] = True
+        changed[places // _BLOCK] = True
         blocks = np.flatnonzero(changed)
         self._highest[blocks] = np.maximum.reduce(self._blocks[blocks], axis=1)
         for block in blocks.tolist():
@@ -247,123 +357,3 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
         return above, devices.choices, devices.near, zones, 0 if spread else devices.whole, total
 
     return sorted(rows.tolist(), key=key, reverse=True)
-
-
-#: Above all levels.
-_ABOVE = 2**62
-
-
-class Levels:
-    """Levels by which policies prefer rows, for all classes about which they say the same.
-
-    Attributes:
-        by_row: the levels, not negative; higher is better.
-        of_row: the same memory, of which single elements are read faster.
-        places: by row, its place among the rows of its level, once these were asked for.
-    """
-
-    def __init__(self, by_row: Ints) -> None:
-        self.by_row, self.of_row = by_row, by_row.data
-        self.places: Ints = np.zeros(len(by_row), np.int64)
-        self._rows: dict[int, Ints] = {}
-        self._below: dict[int, int] = {}
-
-    def rows(self, level: int) -> Ints:
-        """Return the rows of a level."""
-        if level not in self._rows:
-            rows = self._rows[level] = np.flatnonzero(self.by_row == level)
-            self.places[rows] = np.arange(len(rows))
-        return self._rows[level]
-
-    def below(self, level: int) -> int:
-        """Return the next level below another, for `_ABOVE` the highest one; -1 if there is none."""
-        if level not in self._below:
-            self._below[level] = int(self.by_row[self.by_row < level].max(initial=-1))
-        return self._below[level]
-
-
-class LevelRanking:
-    """Scores by row, as `Ranking` has them; the first row is one of the highest level, which policies give a row.
-
-    An integer has no room for both. So only the rows of the highest level that is wanted are ranked; when none of them
-    is left, or a higher one comes back, others are looked for.
-
-    Attributes:
-        by_row: shape (rows,); changed by the methods that set scores only.
-    """
-
-    def __init__(self, rows: int, levels: Levels, scores: Ints | None = None) -> None:
-        """Args:
-        rows: how many there are.
-        levels: of the rows.
-        scores: of all rows, which nobody else is to change; None where none is wanted.
-        """
-        self.by_row: Ints = np.full(rows, NEVER) if scores is None else scores
-        self._of_all = self.by_row.data
-        self.relevel(levels)
-
-    def relevel(self, levels: Levels) -> None:
-        """Take over other levels."""
-        self._levels, self._level_of, self._place_of = levels, levels.of_row, levels.places.data
-        #: The level that is ranked, above which no row is wanted; `_ABOVE` where it is to be looked for.
-        self._level = _ABOVE
-        #: The rows of that level, and their ranking by their places.
-        self._rows, self._of_level = levels.by_row[:0].data, _EMPTY
-
-    def first(self) -> int | None:
-        """Return the row of the highest score of the highest level; None if no row is wanted."""
-        if self._level != _ABOVE:
-            place = self._of_level.first()
-            if place is not None:
-                return self._rows[place]
-        levels, scores = self._levels, self.by_row
-        # Mostly it is the next one, of which all classes with these levels share the rows.
-        level = levels.below(self._level)
-        of_level = scores[levels.rows(level)]
-        if level >= 0 and of_level.max(initial=NEVER) == NEVER:
-            level = int(levels.by_row[scores != NEVER].max(initial=-1))
-            of_level = scores[levels.rows(level)]
-        if level < 0:
-            return None
-        self._level, self._rows, self._of_level = level, levels.rows(level).data, Ranking(len(of_level))
-        self._of_level.set_first(of_level)
-        place = self._of_level.first()
-        return None if place is None else self._rows[place]
-
-    def set(self, row: int, score: int) -> None:
-        """Set a row's score."""
-        self.set_few([(row, score)])
-
-    def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
-        """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_all, level_of, place_of, ranked = self._of_all, self._level_of, self._place_of, self._level
-        of_level: list[tuple[int, int]] = []
-        for row, score in scores:
-            of_all[row], level = score, level_of[row]
-            if level == ranked:
-                of_level.append((place_of[row], score))
-            elif level > ranked and score != NEVER:
-                self._level = _ABOVE
-        if of_level:
-            self._of_level.set_few(of_level)
-
-    def set_first(self, scores: Ints) -> None:
-        """Set the scores of the first rows."""
-        self.by_row[: len(scores)] = scores
-        self._level = _ABOVE
-
-    def set_many(self, rows: Ints, scores: Ints) -> None:
-        """Set the scores of rows; a row that is there twice has the same score twice."""
-        self.by_row[rows] = scores
-        if self._level == _ABOVE:
-            return
-        levels, highest = self._levels.by_row[rows], self._levels.below(_ABOVE)
-        if self._level != highest and ((levels > self._level) & (scores != NEVER)).any():
-            self._level = _ABOVE
-        else:
-            of_level = np.flatnonzero(levels == self._level)
-            self._of_level.set_many(self._levels.places[rows[of_level]], scores[of_level])
-
-
-#: Of no rows: nothing is set in it.
-_EMPTY = Ranking(0)

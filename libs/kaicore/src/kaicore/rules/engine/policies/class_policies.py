@@ -224,7 +224,9 @@ class _Say:
         for one in others[1:]:
             total += one
         least, most = score_range(band)
-        return np.clip(total, least, most) + OFFSETS[band]
+        np.clip(total, least, most, out=total)
+        total += OFFSETS[band]
+        return total
 
 
 class NodePolicies:
