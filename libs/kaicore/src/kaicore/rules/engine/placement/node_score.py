@@ -94,6 +94,18 @@ class Ranking:
             of_row[row] = score
         self._first, self._first_score = first, first_score
 
+    def refuse(self, rows: Ints) -> None:
+        """Have rows not be wanted."""
+        before = self._ranked[rows]
+        wanted = before != NEVER
+        rows, before = rows[wanted], before[wanted]
+        self._ranked[rows] = NEVER
+        if self._first >= 0 and self._of_row[self._first] == NEVER:
+            self._first = -1
+        blocks = rows // _BLOCK
+        for block in blocks[before == self._highest[blocks]].tolist():
+            self._lower[block] = True
+
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         self._ranked[: len(scores)] = scores
@@ -346,6 +358,10 @@ class LevelRanking:
                 self._level = _ABOVE
         if of_level:
             self._of_level.set_few(of_level)
+
+    def refuse(self, rows: Ints) -> None:
+        """Have rows not be wanted."""
+        self.set_few((row, NEVER) for row in rows.tolist())
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""

@@ -345,9 +345,9 @@ class Session:
             if step.gang:
                 pending_group.started_by = self.record.batches
         self.record.place(assignments, cleared, list(self._places(assignments)), depends_on=depends_on)
-        by_group = _by_group(assignments)
+        by_group = _by_group(assignments) if len(steps) > 1 else {steps[0][0].key: assignments}
         for pending_group, _ in steps:
-            pending_group.assignments += by_group.get(pending_group.key, [])
+            pending_group.assignments += by_group.get(pending_group.key, ())
         self._close_probed(assignments)
 
     def nominate(
@@ -451,9 +451,11 @@ class Session:
 
     def _places(self, assignments: Sequence[Assignment]) -> Iterator[TopologyPlace]:
         """Yield the rank of each pod that is placed, and the domains of its node; nothing without a constraint."""
+        workload = self.cycle_input.workloads[assignments[0].member.group] if assignments else None
         for assignment in assignments:
             member = assignment.member
-            workload = self.cycle_input.workloads[member.group]
+            if workload is None or workload.group.key != member.group:
+                workload = self.cycle_input.workloads[member.group]
             topology = self.topologies.of(workload) if workload.constrained else None
             if topology is None:
                 yield NO_RANK, _NO_DOMAINS
