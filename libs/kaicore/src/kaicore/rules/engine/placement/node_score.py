@@ -17,7 +17,7 @@ import numpy as np
 from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.engine.policies.builtin import FULLEST, LAST_TURN, MOST_OPENED, MOST_TAKEN
-from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.columns import Flags, Ints
 
 #: A score, or several.
 _Score = TypeVar("_Score", int, Ints)
@@ -46,7 +46,8 @@ class Ranking:
         #: The same memory, of which single elements are read and written several times faster.
         self._of_row, self._of_block = self._ranked.data, self._highest.data
         #: By block, whether its highest score is perhaps lower than `_highest` says.
-        self._lower: list[bool] = [False] * count
+        self._lowered: Flags = np.zeros(count, np.bool_)
+        self._lower = self._lowered.data
         #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
         self._first, self._first_score = -1, NEVER
 
@@ -103,8 +104,7 @@ class Ranking:
         if self._first >= 0 and self._of_row[self._first] == NEVER:
             self._first = -1
         blocks = rows // _BLOCK
-        for block in blocks[before == self._highest[blocks]].tolist():
-            self._lower[block] = True
+        self._lowered[blocks[before == self._highest[blocks]]] = True
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
@@ -112,7 +112,8 @@ class Ranking:
         self._rank()
 
     def _rank(self) -> None:
-        self._first, self._lower = -1, [False] * len(self._highest)
+        self._first = -1
+        self._lowered.fill(False)
         np.maximum.reduce(self._blocks, axis=1, out=self._highest)
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
@@ -123,8 +124,7 @@ class Ranking:
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)
         self._highest[blocks] = np.maximum.reduce(self._blocks[blocks], axis=1)
-        for block in blocks.tolist():
-            self._lower[block] = False
+        self._lowered[blocks] = False
 
 
 #: More nodes than a cluster has.
