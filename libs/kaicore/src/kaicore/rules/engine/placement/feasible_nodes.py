@@ -52,7 +52,7 @@ _STATES = 256
 
 
 class FollowingPod(msgspec.Struct, frozen=True, gc=False):
-    """What comes of a pod on a row of one state.
+    """The outcome of a pod that comes to a row of one state.
 
     Attributes:
         before: the row without it.
@@ -490,7 +490,7 @@ class FeasibleNodes:
         settled = self._constraints.indifferent and self._like is None
         return plain and settled and (policies is None or not (policies.live or policies.rescores))
 
-    def follow(self, row: int, most: int) -> "list[FollowingPod]":
+    def follow(self, row: int, most: int) -> list[FollowingPod]:
         """Return what comes of pods that follow each other on the best row, as far as that is known.
 
         They are as many as go there if pods go one by one, each to the best row (`best`), `most` at most. The caller

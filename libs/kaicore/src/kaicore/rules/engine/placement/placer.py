@@ -415,7 +415,8 @@ class Placer:
         placed, charges = list[Assignment](), list[PodCharge]()
         requests, marks, aligned = pod_class.requests, pod_class.marks, pod_class.aligned
         for member, one in zip(members, following, strict=False):
-            predicted, charge, arrival, pod = one.predicted, one.charge, None, member.pod
+            predicted, charge, pod = one.predicted, one.charge, member.pod
+            arrival = None
             if self._doubts is not None and predicted is not None:
                 arrival = Arrival(aligned, charge, pod.created_at)
             charges.append(PodCharge(pod.uid, row, requests, charge, False, marks, (), (), arrival))

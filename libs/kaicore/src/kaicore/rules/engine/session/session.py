@@ -8,7 +8,7 @@ nodes. One that takes nodes before it knows what their owners make of them decid
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import Protocol
 
@@ -345,7 +345,9 @@ class Session:
             if step.gang:
                 pending_group.started_by = self.record.batches
         self.record.place(assignments, cleared, list(self._places(assignments)), depends_on=depends_on)
-        by_group = _by_group(assignments) if len(steps) > 1 else {steps[0][0].key: assignments}
+        by_group: Mapping[str, Sequence[Assignment]] = {steps[0][0].key: assignments}
+        if len(steps) > 1:
+            by_group = _by_group(assignments)
         for pending_group, _ in steps:
             pending_group.assignments += by_group.get(pending_group.key, ())
         self._close_probed(assignments)
