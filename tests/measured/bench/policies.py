@@ -18,6 +18,7 @@ from kai_scheduler.scheduler import Collecting
 from kaicore.policy import Facts, Flags, Hold, Ints, Nodes, Policy, PolicyBand, Queue, Waiting, Work
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.group_policies import GroupPolicies
@@ -150,10 +151,11 @@ def with_policies(
 
 
 def cpu_ms(made: Workloads, config: EngineConfig, book: PolicyBook) -> tuple[float, Proposal]:
-    """CPU of one cycle, milliseconds."""
-    began = time.process_time()
-    proposal = decide(made.state, config, shard="default", now=made.now, actor="bench", policies=book)
-    took = (time.process_time() - began) * 1e3
+    """CPU of one cycle that puts pods on nodes one by one, milliseconds: so `deciding_as` may give each a node."""
+    with patch.object(FeasibleNodes, "foresees", False):
+        began = time.process_time()
+        proposal = decide(made.state, config, shard="default", now=made.now, actor="bench", policies=book)
+        took = (time.process_time() - began) * 1e3
     assert not proposal.policies_left_out, proposal.policies_left_out
     return took, proposal
 

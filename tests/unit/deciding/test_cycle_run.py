@@ -1,6 +1,6 @@
 """Cycles that raise are run without what makes them raise, and replays leave out the same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ def cluster(*pods: str, nodes: int = 3) -> Cluster:
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes cycles raise whenever they plan some pods' groups, or put a pod on some nodes."""
-    plan, put = GangPlanner.joint_steps, Placer._put
+    plan, put, put_together = GangPlanner.joint_steps, Placer._put, Placer._put_in_a_row
 
     def poison(*, pods: tuple[str, ...] = (), nodes: tuple[str, ...] = ()) -> None:
         def planned(self: GangPlanner, group: PendingGroup) -> Any:
@@ -43,8 +43,14 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise ZeroDivisionError("zones")
             return put(self, member, row, *rest)
 
+        def placed_together(self: Placer, members: Sequence[Member], row: int, *rest: Any) -> list[Assignment]:
+            if self.statement.columns.names[row] in nodes:
+                raise ZeroDivisionError("zones")
+            return put_together(self, members, row, *rest)
+
         monkeypatch.setattr(GangPlanner, "joint_steps", planned)
         monkeypatch.setattr(Placer, "_put", placed)
+        monkeypatch.setattr(Placer, "_put_in_a_row", placed_together)
 
     return poison
 

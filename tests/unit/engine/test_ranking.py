@@ -19,7 +19,9 @@ def test_first_row_after_any_changes_is_that_of_the_highest_level_and_rank(
     for rows, rank, asked in changes:
         # No two ranks are equal: a row's place is part of it.
         given_ranks = [rank if rank == NEVER else rank * ROWS - row for row in rows]
-        if len(rows) == 1:
+        if rank == NEVER and len(rows) > 1:
+            ranking.refuse(np.array(rows))
+        elif len(rows) == 1:
             ranking.set(rows[0], given_ranks[0])
         elif len(rows) < ROWS:
             ranking.set_few(zip(rows, given_ranks, strict=True))

@@ -303,10 +303,10 @@ def _waiting(
     stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
     avoid: dict[str, set[int]] = {}
     decided_as = decided_classes(state, config, now=now)
-    waiting = 0
+    waiting, whole = 0, share.whole
     for uid in apart:
         entry = state.pods[uid]
-        if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
+        if entry.pod.scheduler_name != config.scheduler_name or not (whole or share.has(entry.group)):
             continue
         if (entry.bind_failures and now < retry_at(entry, config)) or uid in stopped:
             in_backoff.add(uid)

@@ -19,7 +19,7 @@ these reasons on pods. It does not have the state, and need not. Queues are repo
 than configured.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from uuid import UUID
@@ -186,7 +186,8 @@ class _Record:
         streams = {event.stream for event in events if not isinstance(event.payload, _OF_GROUPS)}
         streams.update(_requesting(batch))
         streams.update(() if self._share.alone else self._victims_groups(batch))
-        expected = {stream: self._state.versions.get(stream, 0) for stream in sorted(streams)}
+        version_of = self._state.versions.get
+        expected = {stream: version_of(stream, 0) for stream in sorted(streams)}
         # 4. The units that it follows, and itself as the last one to charge its nodes; the first is the cycle's own.
         follows = {self._charged_by[node] for node in charged if node in self._charged_by}
         follows |= {1 + batch.depends_on} if batch.depends_on >= 0 else set()
@@ -197,10 +198,10 @@ class _Record:
     def _devices(self, batch: DecisionBatch) -> list[NewEvent]:
         """Return what records which devices a batch gives that the nodes' streams do not guard."""
         registry, by_stream = self._state.constraints.devices, dict[tuple[str, str], list[str]]()
-        for decision in batch.decisions:
-            if isinstance(decision, payloads.PodPlaced) and decision.devices:
-                for charged in sorted(set(registry.charged(decision))):
-                    by_stream.setdefault(charged, []).append(decision.uid)
+        given = [one for one in batch.decisions if isinstance(one, payloads.PodPlaced) and one.devices]
+        for decision in given:
+            for charged in sorted(set(registry.charged(decision))):
+                by_stream.setdefault(charged, []).append(decision.uid)
         return [
             self._event(stream, of, payloads.DevicesCharged(of=of, cycle=self._summary.cycle, pods=tuple(uids)))
             for (stream, of), uids in sorted(by_stream.items())
@@ -255,16 +256,8 @@ class _Record:
         )
 
     def _event(self, stream: str, subject: str, payload: payloads.Payload) -> NewEvent:
-        return NewEvent(
-            id=self._next_id(),
-            stream=stream,
-            payload=payload,
-            actor=self._actor,
-            occurred_at=self._summary.now,
-            subject=subject,
-            cause=self._id,
-            correlation=self._summary.cycle,
-        )
+        summary, event_id = self._summary, numbered_id(self._id, next(self._numbers))
+        return NewEvent(event_id, stream, payload, self._actor, summary.now, subject, self._id, summary.cycle)
 
 
 def _charged(batch: DecisionBatch) -> dict[str, list[str]]:
@@ -312,7 +305,7 @@ def waiting_reports(
     shard: str,
     given: CycleInput,
     share: Share,
-    placed: Collection[str],
+    placed: Set[str],
 ) -> list[payloads.PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
@@ -323,10 +316,9 @@ def waiting_reports(
     """
     left_waiting, pods, workloads = [], state.pods, state.workload_index.workloads
     # What is to be recorded of pods that rest was recorded before.
-    for uid in state.waiting - uids_of(given.resting):
+    for uid in state.waiting - uids_of(given.resting) - placed:
         entry = pods[uid]
-        own = entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group)
-        if own and uid not in placed:
+        if entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
             waiting = as_left(entry, workloads.get(entry.group), given.class_of(entry).key)
             if waiting != entry.reported:
                 left_waiting.append(waiting)

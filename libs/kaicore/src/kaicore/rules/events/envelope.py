@@ -18,6 +18,9 @@ from kaicore.rules.events.payloads import Payload
 #: Namespace of all derived event ids.
 _IDS = UUID("6f0c7c1e-9a0b-5e57-8f7e-1d6b0c7a5d11")
 _PREFIX = _IDS.bytes
+_decode_id = msgspec.msgpack.Decoder(UUID).decode
+#: What MessagePack has before so many bytes.
+_ID_OF_16_BYTES = b"\xc4\x10"
 
 
 def derived_id(*parts: str) -> UUID:
@@ -25,7 +28,12 @@ def derived_id(*parts: str) -> UUID:
     # As uuid.uuid5 does it, in half the time: a cycle derives one for each of its events.
     digest = sha1(_PREFIX + "\x1f".join(parts).encode(), usedforsecurity=False).digest()
     number = int.from_bytes(digest[:16], "big") & ~(0xF << 76) & ~(0x3 << 62)
-    return UUID(int=number | 5 << 76 | 0x2 << 62)
+    return _as_id(number | 5 << 76 | 0x2 << 62)
+
+
+def _as_id(number: int) -> UUID:
+    # In a quarter of the time that UUID itself takes.
+    return _decode_id(_ID_OF_16_BYTES + number.to_bytes(16, "big"))
 
 
 def derived_name(*parts: str) -> str:
@@ -39,7 +47,7 @@ def numbered_id(first: UUID, number: int) -> UUID:
 
     The number is added to the first 48 bits, which the bits that mark a UUID's version are not among.
     """
-    return UUID(int=(first.int + (number << 80)) % 2**128)
+    return _as_id((first.int + (number << 80)) % 2**128)
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

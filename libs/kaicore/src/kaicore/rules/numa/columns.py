@@ -36,6 +36,7 @@ class StateNumbers:
         kinds, states: numbers by what a row is like.
         befores: how a row of each state is, to restore it; None where nobody asked yet.
         scores: scores of states, by what was asked for.
+        following: what comes of a pod on a row, by what was asked for, then by the row's state.
         figures: all rows' figures as the last cycle found them, in parts; empty before the first cycle.
         of_rows: their states then, -1 where they were not looked at.
     """
@@ -47,6 +48,7 @@ class StateNumbers:
         self.kinds_of_states: list[int] = []
         self.befores: list[Any] = []
         self.scores: dict[object, _Ints] = {}
+        self.following: dict[object, dict[int, Any]] = {}
         self.figures: tuple[_Ints, ...] = ()
         self.of_rows: _Ints = np.zeros(0, np.int64)
 

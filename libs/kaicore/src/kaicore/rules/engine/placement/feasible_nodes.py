@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from kaicore.policy import MOST, NodeFinding
@@ -30,7 +31,7 @@ from kaicore.rules.engine.placement.node_score import (
 )
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
-from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.class_rules import OF_NODES, ClassRules, RowRules, rank_by_cycle
@@ -38,14 +39,30 @@ from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 #: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
-#: Up to this many rows are looked at one by one.
-_FEW = 64
+#: Up to this many rows are looked at one by one; up to the other, full ones too.
+_FEW, _FEWEST = 64, 8
 #: Room for so many states at first.
 _STATES = 256
+
+
+class FollowingPod(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of a pod that comes to a row of one state.
+
+    Attributes:
+        before: the row without it.
+        after: the row with it.
+        charge: as it comes about.
+    """
+
+    before: Before
+    after: Before
+    predicted: PredictedPlacement | None
+    charge: ZoneCharge
 
 
 class FeasibleNodes:
@@ -142,6 +159,12 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
+        #: See `_scores_of`.
+        self._foreseen: dict[tuple[int, ...], dict[int, int]] = {}
+        #: By the state of a row, what comes of a pod there; kept for later cycles with the scores.
+        self._following: dict[int, FollowingPod] = {}
+        if self._asking is not None:
+            self._following = states.numbers.following.setdefault(self._asking, self._following)
         #: Scores of rows that refused a pod when asked, until they change; for classes that are like this one.
         self._passed_over: dict[int, int] = {}
         #: Whether another class may take over the scores of its rows.
@@ -459,6 +482,68 @@ class FeasibleNodes:
                 like.catch_up(touched)
                 self._take_over(ranking.by_row, passed_over, rows)
 
+    @property
+    def foresees(self) -> bool:
+        """True if the state of a row settles what comes of a pod there (`follow`)."""
+        policies, pod_class = self._policies, self._class
+        plain = self.share is None and not pod_class.volumes.wanted and not pod_class.devices.wanted
+        settled = self._constraints.indifferent and self._like is None
+        return plain and settled and (policies is None or not (policies.live or policies.rescores))
+
+    def follow(self, row: int, most: int) -> list[FollowingPod]:
+        """Return what comes of pods that follow each other on the best row, as far as that is known.
+
+        They are as many as go there if pods go one by one, each to the best row (`best`), `most` at most. The caller
+        charges them at once, and calls `look_again` then.
+        """
+        known, admitting = self._following, self._admitting
+        state = self._states.state(row)
+        if state not in known:
+            return []
+        ranking, below = self._ranking, self._handicap_of[row]
+        score_of, best = self._scores_of(row), int(ranking.by_row[row])
+        following: list[FollowingPod] = []
+        while (one := known.get(state)) is not None:
+            following.append(one)
+            state = one.after.state
+            score = score_of.get(state)
+            if score is None:
+                return following
+            score = score if score == _NO else score - below
+            if score < best:
+                ranking.set(row, score)
+                if ranking.first() != row:
+                    break
+            if len(following) == most or state not in admitting:
+                # Where there are doubts, each pod is asked about.
+                break
+            best = score
+        ranking.set(row, score)
+        # The charge to come is taken into account.
+        self._charges_seen += 1
+        return following
+
+    def look_again(self, row: int, touched: "array[int]") -> None:
+        """Catch up with the charges of a row, and keep its score for rows that will be as it is."""
+        if self._charges_seen < len(touched):
+            self.catch_up(touched)
+            score = int(self._ranking.by_row[row])
+            self._scores_of(row)[self._states.state(row)] = score if score == _NO else score + self._handicap_of[row]
+
+    def learn(self, before: Before, after: Before, predicted: PredictedPlacement | None, charge: ZoneCharge) -> None:
+        """Keep what came of a pod, to foresee what comes of others.
+
+        Args:
+            before: the row without it.
+            after: the row with it.
+            charge: as it came about.
+        """
+        self._following[before.state] = FollowingPod(before, after, predicted, charge)
+
+    def _scores_of(self, row: int) -> dict[int, int]:
+        """Return the scores of rows like one, as far as they are known, by state; places by name and such aside."""
+        return self._foreseen.setdefault(self.row_rules.likeness(row), {})
+
     def _take_over(self, by_row: Ints, passed_over: Mapping[int, int], rows: "array[int]") -> None:
         """Take over the scores of rows that a class has that it is like."""
         if len(rows) > _FEW:
@@ -476,8 +561,8 @@ class FeasibleNodes:
         self._ranking.set_few(changed)
 
     def _look_again(self, rows: "array[int]") -> None:
-        # Pods are packed, so that few rows are charged many times.
-        distinct = set(rows)
+        # Pods are packed, so that few rows are charged many times, and most of these are full then.
+        distinct = set(rows if len(rows) <= _FEWEST else self._without_full(np.frombuffer(rows, np.int64)))
         if len(distinct) > _FEW:
             self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
@@ -514,6 +599,21 @@ class FeasibleNodes:
         if self._passed_over:
             for row, _ in changed:
                 self._passed_over.pop(row, None)
+
+    def _without_full(self, rows: Ints) -> list[int]:
+        """Leave out rows that may take no pod, and those of which it is known from their states that they take none."""
+        if not self._all_eligible:
+            rows = rows[self._eligible[rows]]
+        states = self._states.states(rows)
+        self._reserve()
+        full = self._scores_by_state.take(states) == _NO
+        refused = rows[full]
+        self._ranking.refuse(refused)
+        if self._passed_over:
+            for row in refused.tolist():
+                self._passed_over.pop(row, None)
+        left: list[int] = rows[~full].tolist()
+        return left
 
     def _look_at_all(self) -> None:
         rows = np.flatnonzero(self._eligible)

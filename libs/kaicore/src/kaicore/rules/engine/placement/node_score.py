@@ -17,7 +17,7 @@ import numpy as np
 from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.engine.policies.builtin import FULLEST, LAST_TURN, MOST_OPENED, MOST_TAKEN
-from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.columns import Flags, Ints
 
 #: A score, or several.
 _Score = TypeVar("_Score", int, Ints)
@@ -109,7 +109,8 @@ class Ranking:
         #: The same memory, of which single elements are read and written several times faster.
         self._of_place, self._of_block = self._ranked.data, self._highest.data
         #: By block, whether its highest score is perhaps lower than `_highest` says.
-        self._lower: list[bool] = [False] * blocks
+        self._lowered: Flags = np.zeros(blocks, np.bool_)
+        self._lower = self._lowered.data
         #: The place of the highest score as it was found last, and its score; -1 where it is to be looked for.
         self._first, self._first_score = -1, NEVER
 
@@ -188,6 +189,21 @@ class Ranking:
             of_place[place] = score
         self._first, self._first_score = first, first_score
 
+    def refuse(self, rows: Ints) -> None:
+        """Have rows not be wanted."""
+        places = rows
+        if self._levels is not None:
+            self.by_row[rows] = NEVER
+            places = self._levels.places[rows[self._levels.by_row[rows] == self._level]]
+        before = self._ranked[places]
+        wanted = before != NEVER
+        places, before = places[wanted], before[wanted]
+        self._ranked[places] = NEVER
+        if self._first >= 0 and self._of_place[self._first] == NEVER:
+            self._first = -1
+        blocks = places // _BLOCK
+        self._lowered[blocks[before == self._highest[blocks]]] = True
+
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         if self._levels is None:
@@ -199,7 +215,8 @@ class Ranking:
     def _set_places(self, scores: Ints) -> None:
         """Set the scores of the first places."""
         self._ranked[: len(scores)] = scores
-        self._first, self._lower = -1, [False] * len(self._highest)
+        self._first = -1
+        self._lowered.fill(False)
         np.maximum.reduce(self._blocks, axis=1, out=self._highest)
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
@@ -221,8 +238,7 @@ class Ranking:
         changed[places // _BLOCK] = True
         blocks = np.flatnonzero(changed)
         self._highest[blocks] = np.maximum.reduce(self._blocks[blocks], axis=1)
-        for block in blocks.tolist():
-            self._lower[block] = False
+        self._lowered[blocks] = False
 
 
 #: More nodes than a cluster has.

@@ -5,9 +5,10 @@ divided. Where kubelets bind zones, pods are put on one node of each kind until 
 kubelet leaves free are not known otherwise.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice, takewhile
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVo
 from kaicore.rules.engine.constraints.class_filters import ReservedNodes
 from kaicore.rules.engine.constraints.node_filter import RoomFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
-from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, FollowingPod
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
 from kaicore.rules.engine.placement.lasting_reasons import SettledClasses, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
@@ -173,6 +174,11 @@ def in_placement_order(
         sizes = {key: pod_class.size for key, pod_class in classes.items()}
         ordered.sort(key=lambda one: sizes[one[1].key], reverse=True)
     return ordered
+
+
+def _is_like(one: tuple[Member, PodClass], pod_class: PodClass) -> bool:
+    """Tell whether a pod is placed by nothing but a class."""
+    return one[1] is pod_class and one[0].nomination is None
 
 
 class PlacingObserver:
@@ -358,16 +364,66 @@ class Placer:
             charged.
         """
         assignments: list[Assignment] = []
-        for member, pod_class in in_placement_order(members, self.class_of):
-            assignment = None
-            if member.nomination is not None:
+        ordered = in_placement_order(members, self.class_of)
+        while len(assignments) < len(ordered):
+            member, pod_class = ordered[len(assignments)]
+            alike = [member]
+            if member.nomination is None:
+                following = islice(ordered, len(assignments) + 1, None)
+                alike += [one for one, _ in takewhile(lambda one: _is_like(one, pod_class), following)]  # noqa: B023
+                placed = self._place_alike(alike, pod_class)
+            else:
                 row = self.statement.columns.rows.get(member.nomination.node)
                 assignment = None if row is None else self.place_on(member, row)
-            assignment = assignment or self._place(member, pod_class)
-            if assignment is None:
-                return assignments, member
-            assignments.append(assignment)
+                placed = [one for one in (assignment or self._place(member, pod_class),) if one is not None]
+            assignments += placed
+            if len(placed) < len(alike):
+                return assignments, alike[len(placed)]
         return assignments, None
+
+    def _place_alike(self, members: Sequence[Member], pod_class: PodClass) -> list[Assignment]:
+        """Put pods of one class on the best rows, as if one by one, until one finds no row."""
+        if self._short(pod_class) is not None:
+            return []
+        feasible = self.feasible_nodes(pod_class)
+        foresees = self._observer is None and feasible.foresees
+        states, touched = self.statement.states, self.statement.touched
+        placed: list[Assignment] = []
+        while len(placed) < len(members):
+            member = members[len(placed)]
+            row = feasible.best(created_at=member.pod.created_at)
+            if row is None:
+                break
+            if not foresees:
+                placed.append(self._put(member, row, feasible, pod_class))
+                feasible.catch_up(touched)
+                continue
+            following = feasible.follow(row, len(members) - len(placed))
+            if following:
+                placed += self._put_in_a_row(members[len(placed) :], row, following, pod_class)
+            else:
+                before, predicted = states.known(row), feasible.predict(row)
+                placed.append(self._put(member, row, feasible, pod_class))
+                feasible.learn(before, states.known(row), predicted, placed[-1].charge)
+            feasible.look_again(row, touched)
+        return placed
+
+    def _put_in_a_row(
+        self, members: Sequence[Member], row: int, following: Sequence[FollowingPod], pod_class: PodClass
+    ) -> list[Assignment]:
+        """Put the first of some pods on one row, where it is known what comes of each."""
+        placed, charges = list[Assignment](), list[PodCharge]()
+        requests, marks, aligned = pod_class.requests, pod_class.marks, pod_class.aligned
+        for member, one in zip(members, following, strict=False):
+            predicted, charge, pod = one.predicted, one.charge, member.pod
+            arrival = None
+            if self._doubts is not None and predicted is not None:
+                arrival = Arrival(aligned, charge, pod.created_at)
+            charges.append(PodCharge(pod.uid, row, requests, charge, False, marks, (), (), arrival))
+            placement = None if predicted is None else predicted.placement
+            placed.append(Assignment(member, row, charge, placement, pod_class))
+        self.statement.place_in_a_row(charges, [one.before for one in following], following[-1].after)
+        return placed
 
     def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:
         """Put a pod on the best row, besides one that is not wanted; None when there is none."""

@@ -163,6 +163,10 @@ class RowStates:
             return Before(self._columns.mark(row), state)
         return self._keep(row, state)
 
+    def known(self, row: int) -> Before:
+        """Return how a row is, as `before` does, with its state."""
+        return self._keep(row, self.state(row))
+
     def restore(self, row: int, before: Before) -> None:
         """Put a row back to where it was."""
         self._columns.restore(row, before.mark)

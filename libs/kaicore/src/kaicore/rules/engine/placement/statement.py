@@ -11,6 +11,7 @@ changed, and any other place for it is a real move.
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -138,6 +139,19 @@ class Statement:
         self.leave(placed)
         self._take(_Operation(_OperationKind.PLACE, placed, before))
         return placed
+
+    def place_in_a_row(self, pod_charges: Sequence[PodCharge], befores: Sequence[Before], after: Before) -> None:
+        """Charge pods of one class to one node of which it is known what it is like before each, and afterwards."""
+        row, number, place = pod_charges[0].row, len(self._operations), _OperationKind.PLACE
+        self.states.restore(row, after)
+        if pod_charges[0].marks or self._columns.devices.may_be_freed:
+            for pod_charge in pod_charges:
+                self.leave(pod_charge)
+        self._operations += [
+            _Operation(place, pod_charge, before) for pod_charge, before in zip(pod_charges, befores, strict=True)
+        ]
+        self._of_row.setdefault(row, []).extend(range(number, len(self._operations)))
+        self.touched.append(row)
 
     def open(self, row: int, group: str, opening: Reservation, *, hidden: bool = False) -> None:
         """Open a GPU for sharing: charge its reservation pod to a node."""

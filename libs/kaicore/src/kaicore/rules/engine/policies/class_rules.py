@@ -208,6 +208,10 @@ class RowRules:
             added = self.known[key] = self._of_row(row)
         return added
 
+    def likeness(self, row: int) -> tuple[int, ...]:
+        """Return all that rows of one state differ in; no charge of a pod without shares and claims changes it."""
+        return self._key(row, 0)
+
     def _key(self, row: int, state: int) -> tuple[int, ...]:
         room, share, counts = self._room, self._share, self._counts
         pattern = 0 if room is None else room.pattern_of[row]

@@ -243,25 +243,26 @@ class CycleRecord:
         provisioning = self._input.provisioning
         request = provisioning.get(assignment.member.group) if provisioning else None
         consumed = request if request is not None and request.answered else None
+        # By position, which is faster.
         return payloads.PodPlaced(
-            uid=pod.uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            node=node,
-            cycle=self._cycle,
-            pod_class=pod_class,
-            placement=assignment.placement,
-            rejected_here_before=self._input.rejected_before(node, pod_class),
-            claims=claims,
-            volumes=volumes,
-            devices=devices.given,
-            reserved_claims=devices.reserved,
-            extended_claim=devices.extended,
-            gpus=tuple([GpuPart(part.group, part.milli, part.mib) for part in assignment.gpus]),
-            rank=rank,
-            domains=domains,
-            provisioning_request="" if consumed is None else consumed.name,
-            provisioning_class="" if consumed is None else consumed.provisioning_class,
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            node,
+            self._cycle,
+            pod_class,
+            assignment.placement,
+            self._input.rejected_before(node, pod_class),
+            claims,
+            volumes,
+            rank,
+            domains,
+            "" if consumed is None else consumed.name,
+            "" if consumed is None else consumed.provisioning_class,
+            devices.given,
+            devices.reserved,
+            devices.extended,
+            tuple([GpuPart(part.group, part.milli, part.mib) for part in assignment.gpus]) if assignment.gpus else (),
         )
 
     def _nominated(self, assignment: Assignment) -> payloads.PodNominated:

@@ -232,6 +232,8 @@ class Reservations:
         Returns:
             the nominations that are cleared.
         """
+        if not suspended:
+            return ()
         placed = {assignment.member.pod.uid for assignment in assignments}
         groups = {assignment.member.group for assignment in assignments}
         cleared: list[NominationCleared] = []

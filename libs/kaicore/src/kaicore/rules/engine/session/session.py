@@ -8,7 +8,7 @@ nodes. One that takes nodes before it knows what their owners make of them decid
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import Protocol
 
@@ -345,9 +345,11 @@ class Session:
             if step.gang:
                 pending_group.started_by = self.record.batches
         self.record.place(assignments, cleared, list(self._places(assignments)), depends_on=depends_on)
-        by_group = _by_group(assignments)
+        by_group: Mapping[str, Sequence[Assignment]] = {steps[0][0].key: assignments}
+        if len(steps) > 1:
+            by_group = _by_group(assignments)
         for pending_group, _ in steps:
-            pending_group.assignments += by_group.get(pending_group.key, [])
+            pending_group.assignments += by_group.get(pending_group.key, ())
         self._close_probed(assignments)
 
     def nominate(
@@ -451,9 +453,11 @@ class Session:
 
     def _places(self, assignments: Sequence[Assignment]) -> Iterator[TopologyPlace]:
         """Yield the rank of each pod that is placed, and the domains of its node; nothing without a constraint."""
+        workload = self.cycle_input.workloads[assignments[0].member.group] if assignments else None
         for assignment in assignments:
             member = assignment.member
-            workload = self.cycle_input.workloads[member.group]
+            if workload is None or workload.group.key != member.group:
+                workload = self.cycle_input.workloads[member.group]
             topology = self.topologies.of(workload) if workload.constrained else None
             if topology is None:
                 yield NO_RANK, _NO_DOMAINS

@@ -80,14 +80,13 @@ def _is_refused(pod_class: PodClass, config: EngineConfig, pods: CyclePods) -> b
 
 def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
     """Return a group with what of it may be placed."""
-    held_back = 0
+    held_back, name, in_backoff, class_of = 0, config.scheduler_name, cycle_input.in_backoff, pods.class_of
 
     def may_be_placed(member: Member) -> bool:
         nonlocal held_back
-        if member.pod.scheduler_name != config.scheduler_name:
+        if member.pod.scheduler_name != name:
             return False
-        refused = _is_refused(pods.class_of(member), config, pods)
-        ready = not refused and member.pod.uid not in cycle_input.in_backoff
+        ready = not _is_refused(class_of(member), config, pods) and member.pod.uid not in in_backoff
         held_back += not ready
         return ready
 

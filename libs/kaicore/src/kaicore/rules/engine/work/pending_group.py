@@ -4,7 +4,7 @@ Thousands of pods that start alone wait on a full cluster, and a cycle treats th
 lines, and a group of a line becomes an object only when the cycle takes it up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.resting_line import RestingLine
@@ -120,9 +120,14 @@ class PendingGroup:
         self.waiting = {}
         self.forget_step()
 
-    def take(self, members: Iterable[Member]) -> None:
+    def take(self, members: Sequence[Member]) -> None:
         """Count pods of a step as started, or as nominated."""
         self.forget_step()
+        if len(self.waiting) == 1:
+            ((leaf, waiting),) = self.waiting.items()
+            if len(members) == len(waiting):
+                self.waiting[leaf], self.counts[leaf] = [], self.counts.get(leaf, 0) + len(members)
+                return
         taken: dict[str, set[str]] = {}
         leaf_of = self.workload.leaf
         for member in members:
