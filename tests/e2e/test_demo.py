@@ -34,7 +34,7 @@ def root() -> Iterator[Path]:
         for file in EXAMPLES.glob("*.yaml"):
             # Fewer of those that only fill nodes: kubelets reject others of a blind scheduler.
             fewer = re.sub(r"(parallelism|completions): \d\d", r"\1: 6", file.read_text())
-            shorter = re.sub(r'run-seconds: "\d+"', 'run-seconds: "2"', fewer)
+            shorter = re.sub(r'run-seconds: "\d+"', 'run-seconds: "4"', fewer)
             (root / "examples" / file.name).write_text(shorter)
         yield root
 

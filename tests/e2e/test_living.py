@@ -112,7 +112,7 @@ async def test_the_demonstration_does_not_go_idle_and_its_backlog_stays_small(st
         try:
             async with asyncio.timeout(2 * PATIENCE_S):
                 # Some have ended, and others run, of whom some end, too, while others run.
-                for enough in (2, 4):
+                for enough in (3, 6):
                     while len(ended) < enough or not any(entry.stage is Stage.BOUND for entry in ours(state)):
                         if not (events := await log.read("e2e", after=state.position, limit=100)):
                             await log.wait_beyond("e2e", state.position, timeout_s=5)
