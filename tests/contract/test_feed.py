@@ -104,7 +104,8 @@ async def test_a_deleted_stream_is_made_up_for_and_its_successor_used(log: Event
     await reader.read_to(210)
     assert reader.from_bus == list(range(201, 211))
     assert reader.events == await log.read(cluster, limit=100_000)
-    assert reader.fallbacks == [Fallback.ENDED]
+    # A busy machine may be told so only after it has missed an event.
+    assert reader.fallbacks in ([Fallback.ENDED], [Fallback.LAG])
     await reader.feed.close()
 
 

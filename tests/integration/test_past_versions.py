@@ -49,11 +49,11 @@ async def test_a_database_of_a_past_version_is_migrated_and_decided_as_it_was_an
     async with await PostgresLog.open(empty_database_url) as log:
         clusters = await log.clusters()
         assert clusters == ["demo", "demo-blind"]
+        report = await replay_log(log, "demo-blind")
+        # What this engine is meant to decide otherwise is counted apart.
+        assert report.differences == []
+        assert report.cycles == report.other_engine > 10
         for cluster in clusters:
-            report = await replay_log(log, cluster)
-            # What this engine is meant to decide otherwise is counted apart.
-            assert report.differences == []
-            assert report.cycles == report.other_engine > 10
             audit = await verify(log, cluster)
             assert audit.ok, str(audit)
             assert (await promises_of(log, cluster, upto=audit.head.position)).twice == []
@@ -69,7 +69,7 @@ async def test_a_database_of_a_past_version_is_migrated_and_decided_as_it_was_an
         assert (await verify(log, "demo")).ok
         report = await replay_log(log, "demo")
         assert report.differences == []
-        assert 0 < report.other_engine < report.cycles
+        assert 10 < report.other_engine < report.cycles
 
 
 async def test_a_database_is_opened_after_it_was_migrated_and_not_before(empty_database_url: str) -> None:

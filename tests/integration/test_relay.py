@@ -1,6 +1,7 @@
 """Relay and feeds on real servers that stay up; for those that die see tests/chaos/test_bus_kill.py."""
 
 import asyncio
+import secrets
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.nkeys import new_seed
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import NodeDeleted
 from kaicore.runtime.embedded import EmbeddedNats
 
 from tests.given.logs.new_events import new_event, unit
@@ -151,8 +153,9 @@ async def test_a_store_deleted_under_a_live_nats_is_noticed_and_made_anew(
                 head = 500
                 while not store.exists():
                     # A block has some megabytes. The stream that is made anew brings the folder back.
-                    await append(postgres_log, cluster, 1000)
-                    head += 1000
+                    large = [NodeDeleted(uid=secrets.token_hex(8000), name="n1") for _ in range(100)]
+                    await postgres_log.append(cluster, [unit(new_event(payload=one)) for one in large])
+                    head += len(large)
                     await until(bus, cluster, lambda state, head=head: state.last >= head or store.exists())
                 await relayed(bus, cluster, head)
                 await append(postgres_log, cluster, 10)

@@ -28,7 +28,7 @@ async def test_a_newer_scheduler_stands_by_an_older_one_and_takes_over_and_a_rep
         await older.ready()
         await facts.add_pods("a", cpu=1)
         await placed(postgres_log, cluster_name, 1)
-        async with ServiceProcess("kai_scheduler.main", settings) as newer:
+        async with ServiceProcess("kai_scheduler.main", settings, forked=True) as newer:
             await newer.ready()
             await facts.add_pods("b", cpu=1)
             await placed(postgres_log, cluster_name, 2)
@@ -77,7 +77,7 @@ async def test_a_newer_shadow_of_the_scheduler_is_promoted_by_one_command_and_ba
 
     async with (
         ServiceProcess("tests.given.processes.older_scheduler", settings) as blue,
-        ServiceProcess("kai_scheduler.main", settings | {"SHADOW": "kai-ledger"}) as green,
+        ServiceProcess("kai_scheduler.main", settings | {"SHADOW": "kai-ledger"}, forked=True) as green,
     ):
         await asyncio.gather(blue.ready(), green.ready())
         await decided_by(OLDER)

@@ -1,9 +1,7 @@
 """`kai simulate` as a process: what it prints, and what it says when the question is bad."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 from kaicore.yaml_text import load_yaml_all
 
 from tests.given.logs.simulating import GPU, brief, node, pod
+from tests.given.processes.called_kai import caller
 from tests.given.processes.kai_commands import kai as run_kai
 from tests.given.shared_data import require_shared
 
@@ -21,16 +20,6 @@ def kai(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[
     return run_kai("simulate", *map(str, arguments), stdin=stdin)
 
 
-def by_itself(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", "simulate", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": "7"},
-        check=False,
-    )
-
-
 def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
     done = kai(*arguments, "-o", "json", stdin=stdin)
     assert (done.returncode, done.stderr) == (0, "")
@@ -38,13 +27,14 @@ def document(*arguments: str | Path, stdin: str = "") -> dict[str, Any]:
     return answer
 
 
-def test_simulation_has_the_same_bytes_in_every_process() -> None:
-    asked = (EXAMPLES, "--profile", "demo24", "--kubelet", "-o", "json")
-    # A fork has a hash seed of its own.
-    runs = [by_itself(*asked), kai(*asked)]
-    assert runs[0].stdout == runs[1].stdout
-    assert not any(run.stderr for run in runs)
-    pods = json.loads(runs[0].stdout)["pods"]
+def test_simulation_has_the_same_bytes_in_every_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (str(EXAMPLES), "--profile", "demo24", "--kubelet", "-o", "json")
+    # A fork has a hash seed that is not this process's.
+    there, (_, here) = kai(*asked), caller(monkeypatch, capsys)("simulate", *asked)
+    assert (there.stdout, there.stderr) == (here, "")
+    pods = json.loads(here)["pods"]
     assert {one["phase"] for one in pods} == {"Bound", "Evicted", "Pending"}
     assert "never-fits" in {one["name"] for one in pods if one["phase"] == "Pending"}
 

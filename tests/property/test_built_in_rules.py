@@ -29,7 +29,7 @@ from kaicore.rules.state.indexes.past_runs import LEAST_PODS
 from tests.given.cluster.factory import Cluster, amounts, pod
 from tests.given.examples import FEW
 from tests.given.work.policies import WithPolicies
-from tests.property.test_policies_incremental import decided_by
+from tests.property.test_policies_incremental import NODES, PODS, decided_by
 
 SEEDS = range(1 if FEW else 4)
 #: Kinds of pods: that ask for nothing but CPUs, for whole GPUs, for shares of one.
@@ -40,7 +40,7 @@ def cluster(kinds: Sequence[type[Policy]], seed: int, asks: Sequence[str], *, re
     """Nodes with zones and without, with GPUs and without; some pods wish to be on one zone."""
     random, made = np.random.default_rng(seed), WithPolicies(*kinds)
     made.config = msgspec.structs.replace(made.config, gpu_sharing=True, recent_work_days=recent_days)
-    for number in range(24):
+    for number in range(NODES):
         if number % 3:
             zones = [amounts(cpu=int(random.integers(4, 17)), memory=64, gpu=4 - 2 * (number % 2)) for _ in range(2)]
             made.add_node(f"n{number:02}", *zones, policy="best-effort" if number % 2 else "restricted")
@@ -52,7 +52,7 @@ def cluster(kinds: Sequence[type[Policy]], seed: int, asks: Sequence[str], *, re
     for number in range(LEAST_PODS if recent_days else 0):
         seen = pod(f"seen-{number}", cpu=1 + number % 6 * 2, memory=2, gpu=1 + number % 2)
         made.delete_pod(made.add_pod(seen))
-    for number in range(40):
+    for number in range(PODS):
         spec = {"cpu": int(random.integers(1, 9)), "memory": 1 + number % 3}
         kind = asks[number % len(asks)]
         if kind == WHOLE:

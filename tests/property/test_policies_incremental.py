@@ -29,6 +29,8 @@ from tests.given.work.policies import WithPolicies
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
 SEEDS = range(1 if FEW else 4)
+#: Of clusters that are decided on several times; and rounds of changes to one.
+NODES, PODS, ROUNDS = 24, 40, 6 if FEW else 12
 
 
 class Zones(Policy):
@@ -140,7 +142,7 @@ def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Poli
     given = cycle_input(made.state, made.config, now=made.now, policies=entered)
     placers = Session(given, made.config).placers
     placer, uids = placers.now, sorted(made.state.waiting)
-    for _ in range(12):
+    for _ in range(ROUNDS):
         before = placer.statement.savepoint()
         for uid in random.permutation(uids)[: int(random.integers(1, 30))].tolist():
             placer.place(made.state.pods[uid])
@@ -165,7 +167,7 @@ def busy_cluster(kinds: tuple[type[Policy], ...], strategy: PlacementStrategy, s
     """Nodes of three kinds, some with more in use than they have, and pods with and without devices and zones."""
     random, made = np.random.default_rng(seed), WithPolicies(*kinds)
     made.config = msgspec.structs.replace(made.config, placement_strategy=strategy, gpu_sharing=True)
-    for number in range(24):
+    for number in range(NODES):
         zone, labels = amounts(cpu=int(random.integers(4, 33)), memory=64, gpu=4), {"zone": f"z{number % 5 % 3}"}
         if number % 3:
             made.add_node(f"n{number:02}", zone, zone, policy="restricted", labels=labels)
@@ -175,7 +177,7 @@ def busy_cluster(kinds: tuple[type[Policy], ...], strategy: PlacementStrategy, s
         for other in range(int(random.integers(0, 4))):
             name, cpu = f"runs-{number}-{other}", int(random.integers(1, 24))
             made.add_pod(pod(name, cpu=cpu, memory=2, gpu=other % 2, node_name=f"n{number:02}", phase="Running"))
-    for number in range(40):
+    for number in range(PODS):
         spec = {"gpu_share": GpuShare(milli=400)} if number % 7 == 0 else {"gpu": int(random.integers(0, 3))}
         spec["labels"] = {"wants": str(number % 4)}
         made.add_pod(pod(f"p{number:02}", cpu=int(random.integers(0, 9)), memory=number % 3, **spec))

@@ -2,14 +2,13 @@
 
 import functools
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.given.processes.kai_commands import talking
 from tests.simulation.__main__ import KEPT, crashed
 from tests.simulation.hub_plan import hub_plan_of
 from tests.simulation.plan import Plan, decode, encode, plan_of
@@ -21,8 +20,6 @@ from tests.simulation.world import run
 _SECONDS = 1.5
 #: Seeds that are tried, in portions: what any of them ever found is kept as a plan.
 _SEEDS, _PORTION = (200, 20) if os.environ.get("KAI_TEST_LONG") else (6, 6)
-
-_ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("first", range(1, _SEEDS, _PORTION))
@@ -62,11 +59,11 @@ def test_readers_that_are_killed_at_any_await_hold_every_invariant(role: str) ->
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     first = run(plan_of(8, seconds=_SECONDS))
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--seconds", str(_SECONDS)]
-    other = subprocess.run(
-        command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True
-    )
-    assert f"{len(first.trace)} lines of trace, SHA-256 {first.digest[:16]}" in other.stdout
+    # A fork of a process with a hash seed of its own.
+    process, said = talking("tests.simulation.__main__", "--seed", "8", "--seconds", str(_SECONDS))
+    with said:
+        assert f"{len(first.trace)} lines of trace, SHA-256 {first.digest[:16]}" in said.read()
+    assert process.wait() == 0
 
 
 @pytest.mark.parametrize("file", sorted(KEPT.glob("*.json")), ids=lambda file: file.stem)

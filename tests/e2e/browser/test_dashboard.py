@@ -344,7 +344,7 @@ def test_every_page_names_problems_and_each_leads_to_what_has_it(opened: Callabl
 
 
 def test_a_page_that_hears_nothing_more_says_how_old_its_data_is(opened: Callable[..., Page]) -> None:
-    page = opened("/login", color_scheme="light")
+    page = opened("/login")
     page.route("**/news*", lambda route: route.fulfill(status=404))
     page.goto(page.url.replace("/login", "/clusters/fleet/waiting"))
     expect(page.locator("#lost")).to_have_text(re.compile(r"^Disconnected, data \d s old$"))

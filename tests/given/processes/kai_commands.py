@@ -144,6 +144,7 @@ async def spawned(
     stdin: int = subprocess.DEVNULL,
     stdout: int | None = None,
     stderr: int | None = None,
+    inherit: Sequence[int] = (),
 ) -> Spawned:
     """Start a program as `asyncio.create_subprocess_exec` does; a stream is ours, a pipe, or `/dev/null`.
 
@@ -154,6 +155,7 @@ async def spawned(
         stdin: `subprocess.PIPE` or `subprocess.DEVNULL`.
         stdout: likewise; None for ours.
         stderr: likewise.
+        inherit: descriptors that it gets besides, under the same numbers.
     """
     loop, pipes, given = asyncio.get_running_loop(), dict[int, int](), list[int]()
     for number, stream in enumerate((stdin, stdout, stderr)):
@@ -164,7 +166,9 @@ async def spawned(
             its = os.dup(number) if stream is None else os.open(os.devnull, os.O_RDWR)
         given.append(its)
     try:
-        process = Spawned(await asyncio.to_thread(forked, module, *arguments, streams=given, environment=environment))
+        process = Spawned(
+            await asyncio.to_thread(forked, module, *arguments, streams=given, environment=environment, inherit=inherit)
+        )
     finally:
         for descriptor in given:
             os.close(descriptor)

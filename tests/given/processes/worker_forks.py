@@ -6,6 +6,7 @@ forks the workers (`kaicore.runtime.fork_server`). What xdist starts instead of 
 standard streams over to that process.
 """
 
+import importlib
 import random
 import signal
 import socket
@@ -13,12 +14,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-#: The library of it is written in Go, which has threads as soon as it is loaded.
-_UNFORKABLE = ("helm_python",)
+#: Its library is written in Go, which has threads as soon as it is loaded, and what has threads is not forked.
+_UNFORKABLE = "helm_python"
 
 _PROGRAM = """import json, os, signal, socket
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -94,6 +96,17 @@ class _Importing:
         return []
 
 
+class _Later(ModuleType):
+    """A module that is loaded when a worker uses it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("_", "pytest")):
+            raise AttributeError(name)
+        if sys.modules[self.__name__] is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 def main() -> None:
     """Be a worker: run what xdist sends first."""
     random.seed()
@@ -107,12 +120,11 @@ def _serve(control: int, listening: int, paths: Sequence[str]) -> None:
     # A shell that runs the tests in the background has them ignore it, and tests interrupt what they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     importing, files = _Importing(), [path.partition("::")[0] for path in paths]
-    for name in _UNFORKABLE:
-        sys.modules[name] = None
+    sys.modules[_UNFORKABLE] = _Later(_UNFORKABLE)
     pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", *files], plugins=[importing])
     # What could not be imported stays half imported: workers import it anew, and say what is wrong, if anything is.
     for name, module in list(sys.modules.items()):
-        if name in _UNFORKABLE or (getattr(module, "__file__", None) or "").startswith(tuple(importing.failed)):
+        if (getattr(module, "__file__", None) or "").startswith(tuple(importing.failed)):
             del sys.modules[name]
     with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
         serve(ours, [__spec__.name], asked)

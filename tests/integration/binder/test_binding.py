@@ -347,13 +347,13 @@ async def test_binders_that_are_killed_while_they_bind_lose_no_decision(
     # So slow that a kill always hits bindings under way, taken but not answered among them.
     api.faults(**BINDINGS, kind="latency", seconds=0.01)
     api.faults(**BINDINGS, kind="lost-answer", every=4)
-    made = await pods(scene, *(f"p{number}" for number in range(48)))
+    made = await pods(scene, *(f"p{number}" for number in range(30)))
     await scene.decide(*((pod, f"n{number % 6}") for number, pod in enumerate(made)))
-    for wanted in (16, 32):
+    for wanted in (10, 20):
         async with killed_process("binder", api, cluster_name, database_url, tmp_path, *_FLAGS):
             await scene.outcomes(wanted)
     async with killed_process("binder", api, cluster_name, database_url, tmp_path, *_FLAGS) as process:
-        outcomes = await scene.outcomes(48)
+        outcomes = await scene.outcomes(30)
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE_S):
             assert await process.wait() == 0
@@ -361,7 +361,7 @@ async def test_binders_that_are_killed_while_they_bind_lose_no_decision(
     bound = sorted(await api.items(PODS), key=lambda pod: int(pod["metadata"]["resourceVersion"]))
     for node in range(6):
         names = [pod["metadata"]["name"] for pod in bound if pod["spec"]["nodeName"] == f"n{node}"]
-        assert names == [f"p{number}" for number in range(node, 48, 6)]
+        assert names == [f"p{number}" for number in range(node, 30, 6)]
 
 
 async def test_decision_that_is_lost_in_memory_is_found_and_carried_out(scene: Scene) -> None:

@@ -2,8 +2,6 @@
 
 import gzip
 import re
-import subprocess
-import sys
 from base64 import b64decode
 from collections.abc import Callable
 from itertools import product
@@ -31,6 +29,7 @@ from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.exported import write_file
 from tests.given.processes.called_kai import Run, caller
+from tests.given.processes.kai_commands import kai
 from tests.given.recorded import read_log, recorded_logs
 from tests.given.work.groups import Json, World, documents, read_pod, source_of
 from tests.given.work.workloads import Workloads
@@ -134,8 +133,7 @@ def test_one_cycle_with_its_input_shows_its_difference(run: Run, tmp_path: Path)
     assert code == 0, said
     # On another machine: nothing but the file, and the command that was printed.
     (printed,) = re.findall(r"`(kai replay --file .*)`", said)
-    command = [sys.executable, "-m", "kai_cli.main", *printed.split()[1:]]
-    there = subprocess.run(command, cwd=tmp_path, env={"HOME": "/nowhere"}, capture_output=True, text=True, check=False)
+    there = kai(*printed.split()[1:], cwd=tmp_path, environment={"HOME": "/nowhere"})
     assert (there.returncode, "PodPlaced: node" in there.stdout) == (1, True), there
 
 

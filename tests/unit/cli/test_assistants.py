@@ -15,6 +15,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
 
 from tests.given.processes.called_kai import caller
+from tests.given.processes.kai_commands import put_on_path
 from tests.measured.assistants import LOGS, Question, found, log_file, questions
 
 
@@ -67,10 +68,9 @@ def test_every_question_is_answered_rightly_and_again_by_the_command_that_is_cit
         assert (tool, code) == (tool, 0), output
 
 
-async def test_kai_mcp_speaks_over_standard_input_and_output_and_only_reads(log: Path) -> None:
-    program = StdioServerParameters(
-        command=str(Path(sys.executable).with_name("kai")), args=["mcp", "--file", str(log)]
-    )
+async def test_kai_mcp_speaks_over_standard_input_and_output_and_only_reads(log: Path, tmp_path: Path) -> None:
+    put_on_path(tmp_path)
+    program = StdioServerParameters(command=str(tmp_path / "kai"), args=["mcp", "--file", str(log)])
     async with Client(stdio_client(program, errlog=sys.__stderr__)) as client:
         tools = (await client.list_tools()).tools
         assert {one.name for one in tools} == set(TOOLS)

@@ -1,7 +1,5 @@
 """GPU-hours of a log: by whom, by right or borrowed, lost, and what there was besides; by month, and with prices."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,7 +19,7 @@ from tests.given.cluster.factory import Cluster, amounts, node, pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.exported import write_file
 from tests.given.logs.recorded_history import log_of
-from tests.given.processes.kai_commands import kai
+from tests.given.processes.kai_commands import forked, kai
 from tests.given.recorded import DEMO, read_log
 
 _HOUR_US = 3_600_000_000
@@ -182,8 +180,9 @@ def test_the_command_prints_a_table_csv_and_json_of_a_file(tmp_path: Path) -> No
     assert (row["month"], row["queue"], float(row["gpu_held_hours"]), row["cost"]) == (
         ("2026-11", "team", _about(4), "10.0")
     )
-    with (tmp_path / "report.parquet").open("wb") as out:
-        subprocess.run([sys.executable, "-m", "kai_cli.main", *asked, "-o", "parquet"], stdout=out, check=True)
+    with (tmp_path / "report.parquet").open("wb") as out, prices.open() as given:
+        streams = (given.fileno(), out.fileno(), 2)
+        assert forked("kai_cli.main", *asked, "-o", "parquet", streams=streams).wait() == 0
     (there,) = pq.read_table(tmp_path / "report.parquet").to_pylist()
     assert (there["queue"], there["gpu_held_hours"], there["cost"]) == ("team", _about(4), 10.0)
     answer = msgspec.json.decode(kai(*asked, "-o", "json").stdout, type=UsageReport)

@@ -18,6 +18,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
+from tests.given.processes.kai_commands import Spawned, spawned
 from tests.given.processes.service_process import ready
 from tests.given.servers.servers import scratch_directory
 
@@ -29,14 +30,15 @@ _LOOK_S = 0.05
 class ServiceProcess:
     """A service that is measured, frozen or killed."""
 
-    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str], *, forked: bool = False) -> None:
         """Args:
         module: of its entry point.
         environment: its settings, without the prefix `KAI_`.
+        forked: whether it is a fork of what has imported it, and not measured.
         """
-        self._module = module
+        self._module, self._forked = module, forked
         self._environment = {f"KAI_{name}": value for name, value in environment.items()}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | Spawned | None = None
         self._listener: socket.socket | None = None
 
     @property
@@ -87,13 +89,13 @@ class ServiceProcess:
     async def __aenter__(self) -> Self:
         self._listener = listener = socket.create_server(("127.0.0.1", 0))
         environment = {"KAI_LOG_LEVEL": "error", "KAI_HTTP_FD": str(listener.fileno())} | self._environment
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            self._module,
-            cwd=ROOT,
-            env=os.environ | environment,
-            pass_fds=[listener.fileno()],
+        inherited = [listener.fileno()]
+        self._process = await (
+            spawned(self._module, environment=os.environ | environment, inherit=inherited)
+            if self._forked
+            else asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", self._module), cwd=ROOT, env=os.environ | environment, pass_fds=inherited
+            )
         )
         return self
 
