@@ -6,16 +6,20 @@ OIDC alike.
 """
 
 import asyncio
+import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import Access, AccessSource
+from kaicore.kube.api.connections import CONNECT_S, Answer, Connections, keep_alive
 from kaicore.kube.api.failures import error_of
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -26,10 +30,11 @@ MAX_LINE = 32 * 1024 * 1024
 
 #: Bytes read ahead per connection.
 _READ_AHEAD = 1024 * 1024
-_CONNECT_S = 5.0
+_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 
-#: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
-_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+#: What a path may have in it, besides letters and digits.
+_IN_PATHS = "/:@!$&'()*+,;=-._~%"
+_PLAIN = re.compile("[/A-Za-z0-9._-]*")
 
 _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 
@@ -54,12 +59,15 @@ class KubeClient:
         """
         self._source = source
         self._connections = connections
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        self._timeout_s = timeout_s
         self._watch_grace_s = watch_grace_s
         self._user_agent = user_agent
         self._access: Access | None = None
         self._reading = asyncio.Lock()
+        #: For watches, and where there is a proxy.
         self._session: aiohttp.ClientSession | None = None
+        #: For everything else, with what it is asked by.
+        self._kept: tuple[Access, Connections] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,6 +80,9 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._kept is not None:
+            self._kept[1].close()
+            self._kept = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """Get an object, or a list.
@@ -136,12 +147,21 @@ class KubeClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_s),
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=timeout_s + self._watch_grace_s)
-        response = await self._send("GET", path, params=params, timeout=timeout)
+        target = _target(path, params)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s + self._watch_grace_s)
+        responses: list[aiohttp.ClientResponse] = []
+
+        async def begin(access: Access) -> Answer:
+            response = await self._send(access, "GET", target, timeout=timeout)
+            responses[:] = [response]
+            return await _read(response) if response.status >= 300 else Answer(response.status, "", b"")
+
         try:
-            yield WatchLines(path, response)
+            await self._answer("GET", path, begin)
+            yield WatchLines(path, responses[0])
         finally:
-            response.close()
+            for response in responses:
+                response.close()
 
     async def _request(
         self,
@@ -152,53 +172,58 @@ class KubeClient:
         body: object | None = None,
         content_type: str = "",
     ) -> bytes:
-        response = await self._send(method, path, params=params, body=body, content_type=content_type)
-        try:
-            return await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unavailable(method, path, error) from error
-        finally:
-            response.release()
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: object | None = None,
-        content_type: str = "",
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> aiohttp.ClientResponse:
-        """Send a request; return the response if it is a good one, its body not yet read."""
         data = msgspec.json.encode(body) if body is not None else None
+        target = _target(path, params)
+
+        async def ask(access: Access) -> Answer:
+            if not access.proxy:
+                return await self._connections_to(access).ask(method, target, body=data, content_type=content_type)
+            headers = {"Content-Type": content_type} if data is not None else {}
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._send(access, method, target, headers=headers, data=data, timeout=_UNTIMED)
+                async with response:
+                    return await _read(response)
+
+        return (await self._answer(method, path, ask)).body
+
+    async def _answer(self, method: str, path: str, ask: Callable[[Access], Awaitable[Answer]]) -> Answer:
+        """Ask, once more with new credentials where these are refused; return the answer if it is a good one."""
         access = await self._get_access(None)
         for last_attempt in (False, True):
-            headers = {"Accept": "application/json"} | await access.headers()
-            if data is not None:
-                headers["Content-Type"] = content_type
-            options: dict[str, Any] = {
-                "params": params,
-                "data": data,
-                "headers": headers,
-                "timeout": timeout or self._timeout,
-                "ssl": access.tls if access.tls is not None else True,
-                "server_hostname": access.server_hostname or None,
-                "proxy": access.proxy or None,
-                "allow_redirects": False,
-            }
             try:
-                response = await self._open_session().request(method, access.base_url + path, **options)
-                if response.ok and response.status < 300:
-                    return response
-                answer = await response.read()
-                response.release()
+                answer = await ask(access)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise _unavailable(method, path, error) from error
-            if response.status != _UNAUTHORIZED or last_attempt:
-                raise error_of(method, path, response.status, response.headers.get("Retry-After", ""), answer)
+            if 200 <= answer.status < 300:
+                return answer
+            if answer.status != _UNAUTHORIZED or last_attempt:
+                raise error_of(method, path, answer.status, answer.retry_after, answer.body)
             access = await self._get_access(access)
         raise AssertionError("unreachable")
+
+    def _connections_to(self, access: Access) -> Connections:
+        """Return the connections with these credentials: they may be those of a certificate."""
+        if self._kept is None or self._kept[0] is not access:
+            if self._kept is not None:
+                self._kept[1].close()
+            self._kept = access, Connections(
+                access, most=self._connections, user_agent=self._user_agent, timeout_s=self._timeout_s
+            )
+        return self._kept[1]
+
+    async def _send(self, access: Access, method: str, target: str, **options: Any) -> aiohttp.ClientResponse:
+        """Send a request by aiohttp; return the response, its body not yet read."""
+        headers = {"Accept": "application/json"} | await access.headers() | options.pop("headers", {})
+        return await self._open_session().request(
+            method,
+            URL(access.base_url + target, encoded=True),
+            headers=headers,
+            ssl=access.tls if access.tls is not None else True,
+            server_hostname=access.server_hostname or None,
+            proxy=access.proxy or None,
+            allow_redirects=False,
+            **options,
+        )
 
     async def _get_access(self, refused: Access | None) -> Access:
         """Return access, read anew if it is still the one that was refused."""
@@ -267,8 +292,18 @@ def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavail
 def _lively_socket(info: Any) -> socket.socket:
     family, kind, protocol, *_ = info
     made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    keep_alive(made)
     return made
+
+
+async def _read(response: aiohttp.ClientResponse) -> Answer:
+    return Answer(response.status, response.headers.get("Retry-After", ""), await response.read())
+
+
+def _target(path: str, params: Mapping[str, str] | None) -> str:
+    """Return a path, which may have a query, and parameters as a request has them."""
+    if not params and _PLAIN.fullmatch(path):
+        return path
+    path, mark, query = path.partition("?")
+    more = "&".join(filter(None, (query, urlencode(params or {}))))
+    return quote(path, safe=_IN_PATHS) + ("?" + more if mark or more else "")
