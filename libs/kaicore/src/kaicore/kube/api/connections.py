@@ -91,6 +91,11 @@ class _Connection(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
+    def close(self) -> None:
+        """Close while nothing is asked."""
+        if self.transport is not None:
+            self.transport.close()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's are not of that class.
         self.transport = cast("asyncio.Transport", transport)
@@ -217,7 +222,7 @@ class Connections:
         if self._sweeping is not None:
             self._sweeping.cancel()
         while self._free:
-            self._free.pop().abort()
+            self._free.pop().close()
 
     async def _headers(self) -> bytes:
         headers = await self._access.headers()
@@ -239,13 +244,13 @@ class Connections:
             connection = self._free.pop()
             if connection.usable and asyncio.get_running_loop().time() - connection.since_s < _IDLE_S:
                 return connection
-            connection.abort()
+            connection.close()
         return None
 
     async def _converse(self, connection: _Connection, request: bytes) -> Answer:
         answer = await connection.ask(request, timeout_s=self._timeout_s)
         if self._closed:
-            connection.abort()
+            connection.close()
         elif connection.usable:
             loop = asyncio.get_running_loop()
             connection.since_s = loop.time()
@@ -273,7 +278,7 @@ class Connections:
         used = [one for one in self._free if one.usable and one.since_s > long_ago_s]
         for one in self._free:
             if one not in used:
-                one.abort()
+                one.close()
         self._free = used
         self._sweeping = asyncio.get_running_loop().call_later(_IDLE_S, self._sweep) if used else None
 
