@@ -165,7 +165,7 @@ def _event(pod: WaitingPod | PodPlaced, kind: str, reason: str, *, action: str, 
         "reason": reason,
         "action": action,
         "note": note,
-        "eventTime": datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": f"{datetime.fromtimestamp(now / 1e6, UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
         "reportingController": _CONTROLLER,
         "reportingInstance": _CONTROLLER,
     }
