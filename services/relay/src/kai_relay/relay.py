@@ -155,7 +155,7 @@ _SPREAD = 0.3
 _ROOM_S, _IDLE_S = 30.0, 5.0
 
 #: Seconds after publishing in which events gather, so that a busy log is read and published in few batches.
-_GATHER_S = 0.05
+_GATHER_S = 0.02
 
 #: Seconds until a bus or log that failed is tried again: doubled each time, from the first to the second.
 _RETRY_S, _RETRY_MAX_S = 0.1, 2.0

@@ -19,8 +19,8 @@ from yarl import URL
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import Access, AccessSource
-from kaicore.kube.api.connections import CONNECT_S, Answer, Connections, keep_alive
 from kaicore.kube.api.failures import error_of
+from kaicore.kube.api.kept_connections import CONNECT_S, KeptConnections, ServerAnswer, keep_alive
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -67,7 +67,7 @@ class KubeClient:
         #: For watches, and where there is a proxy.
         self._session: aiohttp.ClientSession | None = None
         #: For everything else, with what it is asked by.
-        self._kept: tuple[Access, Connections] | None = None
+        self._kept: tuple[Access, KeptConnections] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,21 +147,27 @@ class KubeClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_s),
         }
+        response = await self._open_watch(path, params, silent_s=timeout_s + self._watch_grace_s)
+        try:
+            yield WatchLines(path, response)
+        finally:
+            response.close()
+
+    async def _open_watch(self, path: str, params: Mapping[str, str], *, silent_s: float) -> aiohttp.ClientResponse:
         target = _target(path, params)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s + self._watch_grace_s)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silent_s)
         responses: list[aiohttp.ClientResponse] = []
 
-        async def begin(access: Access) -> Answer:
+        async def begin(access: Access) -> ServerAnswer:
             response = await self._send(access, "GET", target, timeout=timeout)
-            responses[:] = [response]
-            return await _read(response) if response.status >= 300 else Answer(response.status, "", b"")
+            responses.append(response)
+            if response.status < 300:
+                return ServerAnswer(response.status, "", b"")
+            async with response:
+                return await _read(response)
 
-        try:
-            await self._answer("GET", path, begin)
-            yield WatchLines(path, responses[0])
-        finally:
-            for response in responses:
-                response.close()
+        await self._answer("GET", path, begin)
+        return responses[-1]
 
     async def _request(
         self,
@@ -175,7 +181,7 @@ class KubeClient:
         data = msgspec.json.encode(body) if body is not None else None
         target = _target(path, params)
 
-        async def ask(access: Access) -> Answer:
+        async def ask(access: Access) -> ServerAnswer:
             if not access.proxy:
                 return await self._connections_to(access).ask(method, target, body=data, content_type=content_type)
             headers = {"Content-Type": content_type} if data is not None else {}
@@ -186,7 +192,7 @@ class KubeClient:
 
         return (await self._answer(method, path, ask)).body
 
-    async def _answer(self, method: str, path: str, ask: Callable[[Access], Awaitable[Answer]]) -> Answer:
+    async def _answer(self, method: str, path: str, ask: Callable[[Access], Awaitable[ServerAnswer]]) -> ServerAnswer:
         """Ask, once more with new credentials where these are refused; return the answer if it is a good one."""
         access = await self._get_access(None)
         for last_attempt in (False, True):
@@ -201,13 +207,14 @@ class KubeClient:
             access = await self._get_access(access)
         raise AssertionError("unreachable")
 
-    def _connections_to(self, access: Access) -> Connections:
+    def _connections_to(self, access: Access) -> KeptConnections:
         """Return the connections with these credentials: they may be those of a certificate."""
         if self._kept is None or self._kept[0] is not access:
             if self._kept is not None:
                 self._kept[1].close()
-            self._kept = access, Connections(
-                access, most=self._connections, user_agent=self._user_agent, timeout_s=self._timeout_s
+            self._kept = (
+                access,
+                KeptConnections(access, most=self._connections, user_agent=self._user_agent, timeout_s=self._timeout_s),
             )
         return self._kept[1]
 
@@ -296,8 +303,8 @@ def _lively_socket(info: Any) -> socket.socket:
     return made
 
 
-async def _read(response: aiohttp.ClientResponse) -> Answer:
-    return Answer(response.status, response.headers.get("Retry-After", ""), await response.read())
+async def _read(response: aiohttp.ClientResponse) -> ServerAnswer:
+    return ServerAnswer(response.status, response.headers.get("Retry-After", ""), await response.read())
 
 
 def _target(path: str, params: Mapping[str, str] | None) -> str:

@@ -4,11 +4,13 @@ nats-py matches each message against patterns, reads all of its headers, and wak
 reader of a busy log pays for an event. Messages for inboxes are cut out of what has arrived before nats-py sees it.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from kaicore.ledger.nkeys import Nkey
@@ -45,6 +47,7 @@ class Incoming(NamedTuple):
 
 #: Begins the headers of a message by the server itself.
 _STATUS = b"NATS/1.0 "
+_BLANK = re.compile(r"\s")
 
 
 class InboxParser(Parser):
@@ -105,6 +108,19 @@ class NatsClient(Client):
             self._public_nkey = key.public
         self.signature = None if key is None else key.sign
 
+    async def listen(self, subject: str, take: Callable[[Incoming], None]) -> Subscription:
+        """Subscribe to a subject to which nothing is sent yet; who listens says how much may come."""
+        subscription = await self.subscribe(subject)
+        self.inboxes[self._number(subscription)] = take
+        return subscription
+
+    def hear_no_more(self, subscription: Subscription) -> None:
+        """Leave what still comes."""
+        self.inboxes.pop(self._number(subscription), None)
+
+    def _number(self, subscription: Subscription) -> bytes:
+        return next((b"%d" % number for number, one in self._subs.items() if one is subscription), b"")
+
     async def send(self, messages: Iterable[Outgoing], *, reply: str) -> None:
         """Send messages, the last of them with a subject to answer to."""
         pieces = []
@@ -124,12 +140,13 @@ class NatsClient(Client):
         subject, data, headers = message
         if len(data) > self.max_payload:
             raise nats.errors.MaxPayloadError
-        to = f"{subject} {reply}" if reply else subject
-        if any(blank in to.replace(" ", "", 1 if reply else 0) for blank in (" ", "\r", "\n")):
+        if _BLANK.search(subject) or _BLANK.search(reply):
             raise nats.errors.BadSubjectError
+        to = f"{subject} {reply}" if reply else subject
         if headers is None:
             return f"PUB {to} {len(data)}\r\n".encode(), data, b"\r\n"
-        head = f"NATS/1.0\r\n{''.join(f'{name}: {value}{_END}' for name, value in headers.items())}\r\n".encode()
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        head = f"NATS/1.0\r\n{lines}\r\n".encode()
         return f"HPUB {to} {len(head)} {len(head) + len(data)}\r\n".encode(), head, data, b"\r\n"
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -143,6 +160,3 @@ class NatsClient(Client):
         if self._tls and initial_connection and not info.get("tls_required"):
             raise nats.errors.Error("the server offers no TLS")
         await super()._process_info(info, initial_connection)
-
-
-_END = "\r\n"

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import nats.errors
@@ -170,7 +169,7 @@ class Inbox:
         """Stop receiving. Never raises."""
         if self._on_lost is not None:
             self._lost.remove_done_callback(self._on_lost)
-        self._client.inboxes.pop(_number(self._subscription), None)
+        self._client.hear_no_more(self._subscription)
         with suppress(*_TROUBLE):
             await self._subscription.unsubscribe()
 
@@ -403,14 +402,7 @@ class Connection:
 async def _open_inbox(
     client: NatsClient, subject: str, on_message: Callable[[Incoming], None], lost: asyncio.Future[None]
 ) -> Inbox:
-    subscription = await client.subscribe(subject)
-    # What is sent to it is limited by who opens it, and comes after that was asked for.
-    client.inboxes[_number(subscription)] = on_message
-    return Inbox(client, subject, subscription, lost)
-
-
-def _number(subscription: Subscription) -> bytes:
-    return b"%d" % subscription._id
+    return Inbox(client, subject, await client.listen(subject, on_message), lost)
 
 
 @contextmanager

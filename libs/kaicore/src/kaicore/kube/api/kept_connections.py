@@ -31,7 +31,7 @@ _SENT_AGAIN = ("GET", "DELETE")
 _BUFFER = 128 * 1024
 
 
-class Answer(NamedTuple):
+class ServerAnswer(NamedTuple):
     """Status, header `Retry-After` or nothing, and body."""
 
     status: int
@@ -57,7 +57,7 @@ class _Connection(asyncio.BufferedProtocol):
         self.since_s = 0.0
         self._buffer = buffer
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[ServerAnswer] | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._chunks: list[bytes] = []
         # Whether any of the answer has come, its headers have, and all has, so that another request may follow.
@@ -68,7 +68,7 @@ class _Connection(asyncio.BufferedProtocol):
         """True if another request may be sent."""
         return self.transport is not None and not self.transport.is_closing()
 
-    async def ask(self, request: bytes, *, timeout_s: float) -> Answer:
+    async def ask(self, request: bytes, *, timeout_s: float) -> ServerAnswer:
         """Send a request; return the answer. Raises OSError, TimeoutError: there is none."""
         if self.transport is None:
             raise _ClosedError("the server has closed the connection", begun=False)
@@ -151,7 +151,7 @@ class _Connection(asyncio.BufferedProtocol):
         if self._answer is not None and not self._answer.done():
             status = self._parser.get_status_code()
             retry_after = "" if status < 300 else self._header(b"retry-after")
-            self._answer.set_result(Answer(status, retry_after, b"".join(self._chunks)))
+            self._answer.set_result(ServerAnswer(status, retry_after, b"".join(self._chunks)))
 
     def _fail(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():
@@ -165,8 +165,8 @@ class _Connection(asyncio.BufferedProtocol):
         return next((value.decode("latin-1") for name, value in self._headers if name.lower() == wanted), "")
 
 
-class Connections:
-    """Connections to one address with one set of credentials; unused ones are kept for a while."""
+class KeptConnections:
+    """KeptConnections to one address with one set of credentials; unused ones are kept for a while."""
 
     def __init__(self, access: Access, *, most: int, user_agent: str, timeout_s: float) -> None:
         """Args:
@@ -188,7 +188,7 @@ class Connections:
         self._head, self._head_until_s = b"", 0.0
         self._closed = False
 
-    async def ask(self, method: str, target: str, *, body: bytes | None, content_type: str) -> Answer:
+    async def ask(self, method: str, target: str, *, body: bytes | None, content_type: str) -> ServerAnswer:
         """Return the answer to a request. Raises OSError, TimeoutError: there is none.
 
         Args:
@@ -247,7 +247,7 @@ class Connections:
             connection.close()
         return None
 
-    async def _converse(self, connection: _Connection, request: bytes) -> Answer:
+    async def _converse(self, connection: _Connection, request: bytes) -> ServerAnswer:
         answer = await connection.ask(request, timeout_s=self._timeout_s)
         if self._closed:
             connection.close()
@@ -260,17 +260,26 @@ class Connections:
         return answer
 
     async def _connect(self) -> _Connection:
+        """Connect to the first of the server's addresses that answers."""
         tls: Any = None
         if self._url.scheme == "https":
             tls = self._access.tls if self._access.tls is not None else True
+        host, loop = self._url.hostname or "", asyncio.get_running_loop()
+        name = (self._access.server_hostname or host) if tls else None
         port = self._url.port or (443 if tls else 80)
-        name = (self._access.server_hostname or None) if tls else None
-        loop = asyncio.get_running_loop()
+        failed: OSError | None = None
         async with asyncio.timeout(CONNECT_S):
-            _, connection = await loop.create_connection(
-                lambda: _Connection(self._buffer), self._url.hostname, port, ssl=tls, server_hostname=name
-            )
-        return connection
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for *_, address in found:
+            try:
+                async with asyncio.timeout(CONNECT_S / len(found)):
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(self._buffer), *address[:2], ssl=tls, server_hostname=name
+                    )
+                return connection
+            except OSError as error:
+                failed = error
+        raise failed or OSError(f"{host} has no address")
 
     def _sweep(self) -> None:
         """Close what was not used for long."""
