@@ -69,17 +69,16 @@ class InboxParser(Parser):
         inboxes, at = self.nc.inboxes, 0
         while data.startswith((b"HMSG ", b"MSG "), at):
             end = data.find(b"\r\n", at)
-            _, subject, number, *replies = data[at : max(end, at)].split() or (b"", b"", b"")
-            take = inboxes.get(number)
-            if take is None:
+            if end < 0:
                 break
             try:
+                _, subject, number, *replies = data[at:end].split()
                 total = int(replies.pop())
                 head = int(replies.pop()) if data.startswith(b"H", at) else 0
             except (ValueError, IndexError):
                 break
-            begin = end + 2
-            if len(data) < begin + total + 2:
+            take, begin = inboxes.get(number), end + 2
+            if take is None or len(data) < begin + total + 2:
                 break
             reply = replies[0] if replies else b""
             take(Incoming(subject, reply, data[begin : begin + head], data[begin + head : begin + total]))

@@ -237,6 +237,9 @@ class PullSubscription:
     def _on_message(self, message: Incoming) -> None:
         if status := message.status:
             self._on_status(status, message)
+        elif not message.reply.startswith(b"$JS.ACK."):
+            # Of no stream.
+            return
         else:
             self._requested -= 1
             event_type = message.subject.rpartition(b".")[2].decode()
