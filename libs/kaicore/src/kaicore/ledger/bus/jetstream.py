@@ -216,7 +216,7 @@ class PullSubscription:
 
     @property
     def _free(self) -> int:
-        """How many messages may be asked for now; 0 until half the window is free."""
+        """Number of messages that may be asked for now; 0 until half the window is free."""
         free = _WINDOW - self._requested - len(self._arrived)
         return 0 if self._ended or free < _WINDOW // 2 or self._arrived_bytes > _WINDOW_BYTES else free
 
