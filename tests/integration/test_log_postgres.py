@@ -8,7 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
-from kaicore.ledger.connections import Connections, end
+from kaicore.interpreter import end
+from kaicore.ledger.connections import Connections
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.seals.audit import verify
@@ -206,6 +207,18 @@ async def test_a_sign_of_life_is_heard_while_all_connections_are_busy_and_leaves
         async with asyncio.timeout(10):
             while await sessions_of(module_database_url, "pinged") > 1:  # noqa: ASYNC110  # its end sets no event
                 await asyncio.sleep(0.01)
+
+
+async def test_a_sign_of_life_is_heard_at_once_after_the_server_ended_all_connections(module_database_url: str) -> None:
+    async with await PostgresLog.open(module_database_url, application="ended", connections=3) as log:
+        together = asyncio.Barrier(3)
+        await asyncio.gather(*(log.connections.run(lambda _: together.wait()) for _ in range(3)))
+        assert await sessions_of(module_database_url, "ended") == 3
+        async with await psycopg.AsyncConnection.connect(module_database_url) as connection:
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'ended'"
+            )
+        await log.ping(timeout_s=5)
 
 
 async def sessions_of(url: str, application: str) -> int:

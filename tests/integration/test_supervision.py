@@ -280,6 +280,7 @@ async def test_an_embedded_server_that_dies_is_started_again_and_each_trouble_is
             if death == 1:
                 assert await reported.get() == "NATS does not start: no room; tried again until it does"
                 assert await reported.get() == "NATS does not start: no port; tried again until it does"
+            assert await reported.get() == "NATS is up again"
             await server.started.wait()
     await kept.stop()
     assert reported.empty()

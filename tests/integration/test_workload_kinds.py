@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.discovery import served_version
+from kaicore.kube.api.discovery import ServedResources, served_version
 from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.kube.wire.resources import OptionalResource
 from kaicore.ledger.log.postgres import PostgresLog
@@ -153,9 +153,9 @@ async def test_the_highest_served_version_is_the_one_that_is_read(stage: Stage) 
     await stage.serve(NATIVE_POD_GROUP, "v1alpha2", "v1beta1")
     await stage.serve(WORKLOAD, "v1alpha1")
     async with KubeClient(stage.api.access()) as client:
-        assert await served_version(client, RESOURCES[NATIVE_POD_GROUP]) == "v1beta1"
-        assert await served_version(client, RESOURCES[WORKLOAD]) == "v1alpha1"
-        assert await served_version(client, RESOURCES[VOLCANO_JOB]) is None
+        for kind, version in ((NATIVE_POD_GROUP, "v1beta1"), (WORKLOAD, "v1alpha1"), (VOLCANO_JOB, None)):
+            assert await served_version(client, RESOURCES[kind]) == version
+            assert await ServedResources(client, fresh_s=1).version(RESOURCES[kind]) == version
 
 
 def volcano_job(**task: Any) -> Json:

@@ -222,7 +222,9 @@ class NetworkKubeClient(KubeClient):
         params: Mapping[str, str] | None = None,
         body: object | None = None,
         content_type: str = "",
+        accept: str = "application/json",
     ) -> bytes:
+        del accept
         data = msgspec.json.encode(body) if body is not None else b""
         scope = self._scope(method, path, params, content_type if data else "")
 

@@ -6,11 +6,13 @@ import msgspec
 import pytest
 from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_queue
-from kaicore.analysis.ask.listing import list_rows, summary
+from kaicore.analysis.ask.listing import group_called, list_rows, summary
+from kaicore.analysis.ask.projections.projection import Projection
 from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import gpus_asked
 
 from tests.given.cluster.factory import amounts, pod
@@ -117,6 +119,21 @@ def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> 
     assert float(gang.gpus) * 1000 == sum(map(gpus_asked, asked)) > 0
     assert gang.created_at == time_text(min(entry.pod.created_at for entry in asked) * 1_000_000)
     assert not [row for row in rows if row.kind == "Pod"]
+    asked_for = [group_called(cluster.state, "default", name) for name in ("gang", "gang-0", "web-6d4b9-x")]
+    assert asked_for == [f"; did you mean '{gang.kind.partition('.')[0].lower()}/default/gang'?", "", ""]
+
+
+def test_queue_of_work_that_names_none_is_the_same_in_all_lists(cluster: Workloads) -> None:
+    given = {row.name: row.queue for row in list_rows(cluster.state, "pods", RowSelection()) if isinstance(row, PodRow)}
+    assert {given["gang-0"], given["train-0"], given["unlucky"]} == {"default", "team-a"}
+    groups = [row for row in list_rows(cluster.state, "groups", RowSelection()) if isinstance(row, GroupRow)]
+    assert {row.name: row.queue for row in groups} == {
+        row.name: given[next(name for name in given if name.startswith(row.name))] for row in groups
+    }
+    history = Projection(ClusterState(cluster.state.cluster), ())
+    for event in cluster.events:
+        history.take(event)
+    assert {row.name: row.queue for row in history.changes().pods} == given
 
 
 def test_a_queues_row_counts_what_is_below_it(cluster: Workloads) -> None:

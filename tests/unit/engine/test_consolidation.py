@@ -4,12 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from kaicore.rules.deciding.cycle_input import next_due
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionReason
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.making_room import RoomKeptForOthers
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.state.pods.pod_entry import SUCCESSOR_US
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import amounts, pod
@@ -422,12 +425,8 @@ def test_replicas_that_were_moved_each_find_a_home_in_whichever_order_they_come(
 
 
 @pytest.mark.parametrize("groups", [("g",), ("g", "h")])
-@pytest.mark.parametrize(
-    ("steps", "kept"), [("AtBab", True), ("tBAab", True), ("aAtBb", True), ("abAtB", False), ("bBtaA", False)]
-)
-def test_gang_finds_its_homes_though_it_comes_one_by_one_unless_a_pod_is_gone_before_the_next_comes(
-    steps: str, kept: bool, groups: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("steps", ["AtBab", "tBAab", "aAtBb", "abAtB", "bBtaA", "abtAB"])
+def test_gang_finds_its_homes_though_it_comes_one_by_one(steps: str, groups: tuple[str, ...]) -> None:
     cluster = nodes(2)
     for name in groups:
         together = {"together": tuple(f"default/{one}" for one in groups)} if len(groups) > 1 else None
@@ -437,7 +436,42 @@ def test_gang_finds_its_homes_though_it_comes_one_by_one_unless_a_pod_is_gone_be
     # It fits beside one of the two.
     placed = after_moves(cluster, steps, pod("thief", cpu=1, gpu=3, created_at=1))
     names = ("g-0-2", "g-1-2") if len(groups) == 1 else ("g-0-2", "h-0-2")
-    assert placed == {"whole": "n0"} | (dict.fromkeys(names, "n1") if kept else {"thief": "n1"})
+    assert placed == {"whole": "n0"} | dict.fromkeys(names, "n1")
+
+
+@pytest.mark.parametrize(
+    ("phase", "late_us", "keeps"),
+    [
+        ("Running", SUCCESSOR_US - 1_000_000, True),
+        ("Running", SUCCESSOR_US, False),
+        ("Failed", 0, True),
+        ("Succeeded", 0, False),
+    ],
+)
+def test_home_of_a_pod_that_is_gone_waits_a_minute_for_its_successor(phase: str, late_us: int, keeps: bool) -> None:
+    cluster = nodes(2)
+    runs(cluster, "p", "n0", 4)
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    (eviction,) = cluster.cycle().evictions
+    before = cluster.state.pods[eviction.uid].pod
+    cluster.add_pod(msgspec.structs.replace(before, phase=phase))
+    cluster.delete_pod(before)
+    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.add_pod(pod("thief", cpu=1, gpu=4, created_at=1))
+    gone_at = cluster.now
+    started = cluster.cycle()
+    assert {"whole"} <= cluster.placed(started).keys()
+    if keeps:
+        due = next_due(cluster.state, EngineConfig(), now=cluster.now)
+        assert due is not None, "then there is room for the thief"
+        assert due // 1_000_000 == (gone_at + SUCCESSOR_US) // 1_000_000
+        assert RoomKeptForOthers(nodes=1, example="n1", group="Pod default/p") in started.pending[0].alone[0].reasons
+    cluster.now = gone_at + late_us
+    placed = cluster.placed(started) | cluster.placed(cluster.cycle())
+    comes_again(cluster, before)
+    placed |= cluster.placed(cluster.cycle())
+    assert placed == {"whole": "n0", "p-2" if keeps else "thief": "n1"}
 
 
 @pytest.mark.parametrize(("late", "gets", "cleared"), [(-1, "p-2", []), (0, "thief", [ClearReason.GAVE_UP])])

@@ -137,7 +137,9 @@ def test_pods_of_a_tree_that_may_not_be_wait_with_the_reason(texts: list[str], p
 
 
 def test_a_missing_minimum_is_named() -> None:
-    with pytest.raises(Exception, match=r"spec\.schedulingPolicy\.gang\.minGroupCount: is no count: -1"):
+    with pytest.raises(
+        Exception, match=r"spec\.schedulingPolicy\.gang\.minGroupCount: must be a whole number of 0 or more: -1"
+    ):
         seen(composite("r", -1))
 
 

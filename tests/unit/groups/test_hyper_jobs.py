@@ -103,12 +103,12 @@ def test_each_job_is_in_a_hyper_node_of_its_own(template: str, more: str, place:
         (hyper_job("{template: {}}"), r"spec.replicatedJobs: needs jobs with names"),
         (hyper_job("{name: a, template: {}}, {name: a, template: {}}"), r"needs jobs with names, each of them once"),
         (hyper_job("{name: a}"), r"spec.replicatedJobs\[0\].template: is missing"),
-        (hyper_job(jobs(replicas=-1)), r"spec.replicatedJobs\[0\].replicas: is no count: -1"),
+        (hyper_job(jobs(replicas=-1)), r"spec.replicatedJobs\[0\].replicas: must be a whole number of 0 or more: -1"),
         (hyper_job(jobs(replicas=10**6)), r"spec.replicatedJobs\[0\].replicas: are jobs of more than 20000 pod sets"),
         (hyper_job(jobs(), "minAvailable: 3"), r"spec.minAvailable: asks for 3 sub-groups and has 2"),
         (
             hyper_job(jobs("tasks: [{name: w, replicas: -1}]")),
-            r"spec.replicatedJobs\[0\].template.tasks\[0\].replicas: is no count: -1",
+            r"spec.replicatedJobs\[0\].template.tasks\[0\].replicas: must be a whole number of 0 or more: -1",
         ),
     ],
 )

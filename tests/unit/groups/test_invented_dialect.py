@@ -16,38 +16,20 @@ TABLE = "rules/groups/dialects/table.py"
 MODULE = '''
 """Choirs: voices that sing together."""
 
-import msgspec
-
-from kaicore.errors import Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
-from kaicore.rules.groups.dialects.source import group_source
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, named_by
 from kaicore.rules.model.group import PodSet, RankSource
 from kaicore.rules.model.group import GroupSource, GroupTemplate
 from kaicore.rules.objects.made import Made, pod_from
 from kaicore.rules.objects.mappings import Object, name_of, spec_of
-from kaicore.rules.objects.wire import KubernetesObject, Wire
 
 KIND = "Choir.music.example.com"
 
 
-class Voice(Wire):
-    name: str = ""
-    singers: int = 1
-
-
-class ChoirSpec(Wire):
-    voices: list[Voice] = msgspec.field(default_factory=list)
-    suspend: bool | None = None
-
-
-class Choir(KubernetesObject):
-    spec: ChoirSpec = msgspec.field(default_factory=ChoirSpec)
-
-
-def normalize(wire: Choir, lost: Lost = unheard) -> GroupSource:
+def normalize(choir: ReadObject) -> GroupSource:
     rank = RankSource("music.example.com/seat")
-    sets = (PodSet(), *(PodSet(one.name, min_pods=one.singers, rank=rank) for one in wire.spec.voices))
-    return group_source(wire, KIND, (GroupTemplate(sets=sets),), lost=lost)
+    voices = choir.spec.items("voices")
+    sets = (PodSet(), *(PodSet(one.text("name"), min_pods=one.integer("singers", 1), rank=rank) for one in voices))
+    return choir.source(GroupTemplate(sets=sets))
 
 
 def pods(choir: Object) -> list[Made]:
@@ -64,7 +46,7 @@ DIALECT = Dialect(
     "Music",
     (
         WorkloadKind(
-            KIND, "choirs", ("v1",), Choir, normalize, pods, suspend=(), pod_set=named_by("music.example.com/voice")
+            KIND, "choirs", ("v1",), normalize, pods, suspend=(), pod_set=named_by("music.example.com/voice")
         ),
     ),
 )

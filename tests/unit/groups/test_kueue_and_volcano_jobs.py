@@ -127,10 +127,13 @@ def test_what_a_volcano_job_requires_of_the_network_is_read(spec: str, field: st
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("tasks: [{name: a, replicas: -1}]", r"spec.tasks\[0\].replicas: is no count: -1"),
+        ("tasks: [{name: a, replicas: -1}]", r"spec.tasks\[0\].replicas: must be a whole number of 0 or more: -1"),
         ("tasks: [{name: a}, {name: a}]", r"spec.tasks\[1\].name: is the name of another task: 'a'"),
-        ("minAvailable: -1", "spec.minAvailable: is no count: -1"),
-        ("tasks: [{name: a, minAvailable: -1}]", r"spec.tasks\[0\].minAvailable: is no count: -1"),
+        ("minAvailable: -1", "spec.minAvailable: must be a whole number of 0 or more: -1"),
+        (
+            "tasks: [{name: a, minAvailable: -1}]",
+            r"spec.tasks\[0\].minAvailable: must be a whole number of 0 or more: -1",
+        ),
     ],
 )
 def test_what_a_volcano_job_cannot_be_is_named(spec: str, problem: str) -> None:

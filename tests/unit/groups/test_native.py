@@ -95,9 +95,12 @@ def test_a_workload_has_its_groups_or_the_templates_of_them(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (OF_1_36.replace("minCount: 4", "minCount: -1"), "spec.schedulingPolicy.gang.minCount: is no count: -1"),
+        (
+            OF_1_36.replace("minCount: 4", "minCount: -1"),
+            "spec.schedulingPolicy.gang.minCount: must be a whole number of 0 or more: -1",
+        ),
         (WORKLOAD_OF_1_36.replace("driver", "workers"), r"spec.podGroupTemplates\[1\].name: is there twice or empty"),
-        (WORKLOAD_OF_1_35.replace("minCount: 4", "minCount: -1"), r"spec.podGroups\[0\].policy.gang.minCount: is no"),
+        (WORKLOAD_OF_1_35.replace("minCount: 4", "minCount: -1"), r"spec.podGroups\[0\].policy.gang.minCount: must be"),
     ],
 )
 def test_what_cannot_be_is_named(text: str, problem: str) -> None:

@@ -183,8 +183,14 @@ spec: {minMember: 1, scheduleTimeoutSeconds: 60}
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        (KAI + "{minMember: four}", "PodGroup.scheduling.run.ai default/g: spec.minMember: Expected `int .*'four'"),
-        (KAI + "{minMember: -1}", "PodGroup.scheduling.run.ai default/g: spec.minMember: is no count: -1"),
+        (
+            KAI + "{minMember: four}",
+            "PodGroup.scheduling.run.ai default/g: spec.minMember: must be a whole number of 0 or more: 'four'",
+        ),
+        (
+            KAI + "{minMember: -1}",
+            "PodGroup.scheduling.run.ai default/g: spec.minMember: must be a whole number of 0 or more: -1",
+        ),
         (KAI + "{minMember: 1, minSubGroup: 1}", "spec.minSubGroup: excludes minMember: 1"),
         (KAI + "{minSubGroup: 1}", "spec.minSubGroup: asks for sub-groups and there are none: 1"),
         (KAI + "{minSubGroup: 3, subGroups: [{name: a}]}", "spec.subGroups: asks for 3 sub-groups and has 1: ''"),
@@ -199,14 +205,20 @@ spec: {minMember: 1, scheduleTimeoutSeconds: 60}
         ),
         (KAI + "{subGroups: [{name: a, parent: b}, {name: b, parent: a}]}", "spec.subGroups: is below itself: 'a'"),
         (KAI + "{preemptibility: maybe}", "spec.preemptibility: is neither preemptible nor non-preemptible: 'maybe'"),
-        (KAI + "{stalenessGracePeriod: 60}", "spec.stalenessGracePeriod: Expected `str .*: 60"),
+        (KAI + "{stalenessGracePeriod: 60}", "spec.stalenessGracePeriod: must be a text of printable characters: 60"),
         (KAI + "{preemptionDelay: soon}", "spec.preemptionDelay: is no duration such as 90s or 1h30m: 'soon'"),
-        (VOLCANO + "{minTaskMember: {a: -2}}", r"spec.minTaskMember\[a\]: is no count: -2"),
-        (VOLCANO + "{subGroupPolicy: [{name: a}, {name: a}]}", "spec.subGroupPolicy: needs names, each of them once"),
-        (PYTORCH + "{}", "PyTorchJob.kubeflow.org default/j: spec: has no replicas: None"),
+        (VOLCANO + "{minTaskMember: {a: -2}}", r"spec.minTaskMember.a: must be a whole number of 0 or more: -2"),
+        (VOLCANO + "{subGroupPolicy: [{name: a}, {name: a}]}", "spec.subGroupPolicy: need names, each of them once"),
+        (PYTORCH + "{}", "PyTorchJob.kubeflow.org default/j: spec.pytorchReplicaSpecs: has no replicas: None"),
         (POD_GANG + "{podgroups: [{name: a}, {name: a}]}", "spec.podgroups: need names, each of them once"),
-        (POD_GANG + "{podgroups: [{name: a, minReplicas: -1}]}", r"spec.podgroups\[0\].minReplicas: is no count: -1"),
-        (LWS + "{leaderWorkerTemplate: {size: 0}}", "spec.leaderWorkerTemplate.size: is no count of 1 or more: 0"),
+        (
+            POD_GANG + "{podgroups: [{name: a, minReplicas: -1}]}",
+            r"spec.podgroups\[0\].minReplicas: must be a whole number of 0 or more: -1",
+        ),
+        (
+            LWS + "{leaderWorkerTemplate: {size: 0}}",
+            "spec.leaderWorkerTemplate.size: must be a whole number of 1 or more: 0",
+        ),
         (
             JOB.replace("{name: j}", "{name: j, annotations: {kai.scheduler/batch-min-member: all}}") + "{}",
             r"metadata.annotations\[kai.scheduler/batch-min-member\]: is no count of 1 or more: 'all'",

@@ -229,3 +229,27 @@ async def test_a_watch_that_is_quiet_for_as_long_as_asked_is_no_error() -> None:
             async with client.watch("/never-ends", resource_version="1", timeout_s=1) as chunks:
                 assert [lines async for lines in chunks] == []
         release.set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "the connection ended without an answer"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "the connection ended within the answer"),
+        (None, "cannot connect to 127.0.0.1:{port}: Connection refused"),
+    ],
+)
+async def test_a_server_that_does_not_answer_is_said_in_words_of_no_library(answer: bytes | None, said: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer or b"")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        if answer is None:
+            server.close()
+        async with KubeClient(plain_access(f"http://127.0.0.1:{port}", token="t")) as client:
+            with pytest.raises(ClusterUnavailable) as raised:
+                await client.get("/x")
+    assert str(raised.value) == f"GET /x: {said.format(port=port)}"

@@ -7,7 +7,9 @@ import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
 from kaicore.kube.kinds.facts import Facts, restated
-from kaicore.kube.kinds.table import NODE, POD, TOPOLOGY
+from kaicore.kube.kinds.table import NODE, POD, RESERVATION, TOPOLOGY
+from kaicore.kube.normalize import reservation
+from kaicore.kube.wire.custom_resources import RESERVATIONS
 from kaicore.kube.wire.objects import NodeObject, PodObject, TopologyObject
 from kaicore.kube.wire.resources import NODES, PODS, TOPOLOGIES
 from kaicore.rules.events.envelope import Unit
@@ -21,6 +23,7 @@ from kaicore.rules.events.payloads import (
     PodRejected,
     TopologyDeleted,
 )
+from kaicore.rules.model.reservation import ZoneOffset
 
 from tests.given.cluster import wire
 
@@ -263,3 +266,19 @@ def test_what_is_said_again_has_new_ids_and_is_only_said_while_it_is_true() -> N
     assert gone is not None
     assert not facts.is_current(unit)
     assert facts.is_current(gone)
+
+
+def test_other_laws_of_a_time_zone_are_a_new_fact_once_a_watcher_that_knows_them_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = {"start": "2026-12-05T18:00:00Z", "end": "2026-12-05T20:00:00Z"}
+    spec = {**times, "nodes": ["n1"], "recurrence": "FREQ=WEEKLY", "timeZone": "Europe/Berlin"}
+    document = {"metadata": {"name": "r", "uid": "u", "resourceVersion": "1"}, "spec": spec}
+    seen = ObjectSeen(RESERVATIONS.at(RESERVATIONS.versions[0]).decode(wire.encode(document)))
+    recorded = Facts("c").translate(RESERVATION, seen, now=NOW)
+    assert facts_after(recorded).translate(RESERVATION, seen, now=NOW) is None
+    monkeypatch.setattr(reservation, "zone_offsets", lambda _, start: (ZoneOffset(start, 7200),))
+    said_anew = facts_after(recorded).translate(RESERVATION, seen, now=NOW)
+    assert recorded is not None
+    assert said_anew is not None
+    assert recorded.events[0].id != said_anew.events[0].id

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from kaicore.runtime.rate_limit import RateLimit, RateLimits
@@ -78,3 +79,13 @@ def test_a_full_disk_under_the_log_costs_lines_and_no_service() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, check=False)
     assert done.stdout == b"alive"
+
+
+def test_a_bus_that_is_lost_and_found_is_two_lines_and_a_pool_that_tries_again_is_none() -> None:
+    code = (
+        "from logging import getLogger; from kaicore.runtime.service import configure_logging; configure_logging('x');"
+        "getLogger('kaicore.ledger.bus').warning('lost'); getLogger('kaicore.ledger.bus').info('found');"
+        "getLogger('psycopg.pool').warning('tries'); getLogger('nats').info('chats')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [msgspec.json.decode(line)["event"] for line in done.stderr.splitlines()] == ["lost", "found"]

@@ -16,7 +16,7 @@ def _kept(state: ClusterState) -> tuple[object, ...]:
         state.rejections.standing(),
         dict(state.node_readiness.not_ready_since),
         state.workload_index.records(),
-        {key: [home.node for home in homes] for key, homes in state.homes.items()},
+        {key: [(home.node, home.gone_at) for home in homes] for key, homes in state.homes.items()},
     )
 
 

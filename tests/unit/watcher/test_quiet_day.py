@@ -26,10 +26,10 @@ CUTS = (None, 60.0)
 class SilentCluster(SilentServer):
     """An API server without a single object, that serves NodeResourceTopologies and no other resource of a CRD."""
 
-    async def get(self, path: str, params: Any = None) -> bytes:
+    async def get(self, path: str, params: Any = None, *, accept: str = "") -> bytes:
         group = "topology.node.k8s.io"
-        if path == f"/apis/{group}":
-            return b'{"versions": [{"version": "v1alpha2"}]}'
+        if path == "/apis":
+            return b'{"groups": [{"name": "%b", "versions": [{"version": "v1alpha2"}]}]}' % group.encode()
         if path == f"/apis/{group}/v1alpha2":
             return b'{"resources": [{"name": "noderesourcetopologies"}]}'
         raise ApiStatus(404, "NotFound", path)

@@ -47,7 +47,7 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.discovery import served_version
+from kaicore.kube.api.discovery import ServedResources
 from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
 from kaicore.kube.api.reflector_core import (
     Backoff,
@@ -84,6 +84,9 @@ from kai_watcher.metrics import WatcherMetrics
 _NOT_FOUND = 404
 _FIRST_DELAY_S = 0.25
 
+#: Seconds for which kinds share what the API server says it serves.
+_SHARED_S = 1.0
+
 _T = TypeVar("_T")
 
 
@@ -95,7 +98,7 @@ class WhenAbsent(Protocol):
 
 
 async def follow_optional(
-    client: KubeClient,
+    serving: ServedResources,
     resource: OptionalResource[ObjectT],
     follow: Callable[[Resource[ObjectT]], Awaitable[None]],
     absent: WhenAbsent,
@@ -115,7 +118,7 @@ async def follow_optional(
     while True:
         wait_s = recheck_s
         try:
-            version = await served_version(client, resource)
+            version = await serving.version(resource)
             observer.answered(resource.kind)
             failures = 0
             if version is not None:
@@ -478,6 +481,8 @@ class Watcher:
         self._reflecting = ReflectorOptions(page=self._options.page, backoff=backoff or Backoff())
         self._log_retry_s = log_retry_s
         self._jitter = jitter
+        # Kinds are looked for together; what is asked again is asked of the server.
+        self._serving = ServedResources(client, fresh_s=min(_SHARED_S, self._options.recheck_s / 2))
         self._facts = Facts(cluster)
         self._first_lists = FirstLists(kind.name for kind in KINDS)
         self._findings = Findings(metrics, context.log)
@@ -564,7 +569,7 @@ class Watcher:
             await (self._take_all_gone(kind) if sure else self._take(kind, [], listed=True))
 
         await follow_optional(
-            self._client,
+            self._serving,
             resource,
             lambda served: self._follow(kind, served),
             absent,
@@ -740,10 +745,11 @@ class Watcher:
 
     def answered(self, kind: str) -> None:
         """See `ReflectorObserver.answered`."""
-        if self._failing.pop(kind, None) is not None:
+        why = self._failing.pop(kind, None)
+        if why is not None and why not in self._failing.values():
             self._context.log.info("api server answers again", kind=kind)
         if self._failing:
-            self._context.health.unmet(API, "; ".join(f"{name}: {why}" for name, why in self._failing.items()))
+            self._not_ready()
         else:
             self._context.health.met(API)
 
@@ -753,7 +759,13 @@ class Watcher:
             # A version that is too old is no trouble, only a reason for another list.
             return
         self._metrics.api_failed(kind)
-        if kind not in self._failing:
+        # Kinds that were asked for by one request fail at once.
+        if kind not in self._failing and str(error) not in self._failing.values():
             self._context.log.warning("api server fails", kind=kind, error=str(error))
         self._failing[kind] = str(error)
-        self._context.health.unmet(API, f"{kind}: {error}")
+        self._not_ready()
+
+    def _not_ready(self) -> None:
+        (kind, why), others = next(iter(self._failing.items())), len(self._failing) - 1
+        more = f" (and {others} more kinds)" if others else ""
+        self._context.health.unmet(API, f"{kind}: {why}{more}")

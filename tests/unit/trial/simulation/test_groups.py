@@ -139,7 +139,7 @@ def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
     job = owner("batch/v1", "Job", f"parallelism: none, {TEMPLATE}")
     world = world_of(node() + wrong + job, tmp_path)
     assert sorted(str(problem).rpartition(", ")[2] for problem in world.problems) == [
-        "document 3: PodGroup.scheduling.run.ai default/o: spec.minMember: is no count: -1",
+        "document 3: PodGroup.scheduling.run.ai default/o: spec.minMember: must be a whole number of 0 or more: -1",
         "document 4: Job default/o: spec.parallelism: must be a whole number: 'none'",
     ]
 

@@ -242,7 +242,7 @@ def test_a_daemons_pod_is_for_its_node_alone() -> None:
             "apiVersion: ray.io/v1\nkind: RayJob\nspec: {rayClusterSpec: {headGroupSpec: {}}}",
             "RayJob ml/x: spec.rayClusterSpec.headGroupSpec.template: is missing: None",
         ),
-        (LWS % "leaderWorkerTemplate: {size: 0, workerTemplate: POD}", "size: must be 1 or more: 0"),
+        (LWS % "leaderWorkerTemplate: {size: 0, workerTemplate: POD}", "size: must be a whole number of 1 or more: 0"),
         (JOBSET % "7", "JobSet ml/x: spec.replicatedJobs: must be a list of mappings: [7]"),
     ],
 )

@@ -136,9 +136,6 @@ _STANDBY_LOOK_S = 2.0
 #: Class of errors of a server that has not what it takes: its disk is full, it is out of memory.
 _RESOURCES_CLASS = "53"
 
-#: Seconds after which a task that was cancelled and goes on is cancelled again.
-_CANCEL_AGAIN_S = 0.1
-
 #: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
 _HOPELESS_CLASSES = ("54", "28")
 
@@ -221,13 +218,16 @@ class Connections:
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life, where all connections of the pool are busy on one that is for this alone.
 
+        Connections of the pool that have ended, as by a restart, are discarded, and say nothing of the server.
+
         Raises LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
         """
         try:
-            if self._pool.get_stats()["pool_available"]:
-                async with self._pool.connection(timeout=timeout_s) as connection:
-                    await self._answers(connection, timeout_s)
-                    return
+            for _ in range(self._pool.get_stats()["pool_available"]):
+                with suppress(_EndedError):
+                    async with self._pool.connection(timeout=timeout_s) as connection:
+                        await self._answers(connection, timeout_s)
+                        return
             async with await self.connect(timeout_s=timeout_s) as connection:
                 await self._answers(connection, timeout_s)
         except psycopg.Error as error:
@@ -235,7 +235,12 @@ class Connections:
 
     async def _answers(self, connection: Connection, timeout_s: float) -> None:
         with _Deadline(connection, timeout_s):
-            await connection.execute("SELECT")
+            try:
+                await connection.execute("SELECT")
+            except psycopg.OperationalError as error:
+                if connection.closed:
+                    raise _EndedError(str(error)) from error
+                raise
         self.answered_at = asyncio.get_running_loop().time()
 
     async def connect(self, *, timeout_s: float | None = None) -> Connection:
@@ -374,6 +379,10 @@ class Connections:
             await connection.close()
 
 
+class _EndedError(psycopg.OperationalError):
+    """The connection had ended, or did instead of an answer."""
+
+
 class _NoAnswerError(psycopg.OperationalError):
     """The server was hung up on because it did not answer in time."""
 
@@ -420,13 +429,6 @@ class _Deadline:
     def _hang_up(self) -> None:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:
             connected.shutdown(socket.SHUT_RDWR)
-
-
-async def end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended; one cancellation may be swallowed (see `Connections.run`)."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
 
 
 class _TriedFirst:

@@ -299,7 +299,7 @@ def group_text(audit: GroupAudit) -> str:
     preemptible = "preemptible" if audit.preemptible else "not preemptible"
     parts = [
         f"group {audit.group}, {_span_text(audit.span)}",
-        f"queue {audit.queue or 'default'}, priority {audit.priority}, {preemptible}, {len(audit.pods)} pods",
+        f"queue {audit.queue or '-'}, priority {audit.priority}, {preemptible}, {len(audit.pods)} pods",
         f"configuration {', '.join(audit.configs) or '-'}; engine {', '.join(audit.engines) or '-'}",
         "",
         table(("POSITION", "TIME", "POD", "DECIDED BY", "WHAT"), [_event_row(one) for one in audit.events]),

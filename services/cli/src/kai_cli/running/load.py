@@ -68,6 +68,8 @@ class Loader:
                 await self._paths.learn(manifest)
             except InvalidObject as error:
                 raise ConfigurationError(str(error)) from error
+            except ApiStatus as error:
+                raise ConfigurationError(f"the API server does not say what it serves: {error}") from error
         for manifest in manifests:
             if manifest["kind"] in _FIRST:
                 await self._create(manifest, loaded)

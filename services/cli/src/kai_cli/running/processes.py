@@ -269,6 +269,7 @@ class KeptServer:
                     self._report(f"{trouble}; tried again until it does")
                 self._trouble = trouble
                 return
+            self._report(f"{server.name} is up again")
             self._down, self._trouble = False, ""
         await server.ended()
 

@@ -264,9 +264,7 @@ class QueueNames:
 
     def of(self, entry: PodEntry) -> str:
         """Return the queue that a pod names, or that it is given; empty when there is none."""
-        named, _ = self._state.queue_of(entry)
-        path = self._path(entry)
-        return named or (path[0] if path else "")
+        return self._tree.name_for(*self._state.queue_of(entry))
 
     def all_of(self, entry: PodEntry) -> tuple[str, ...]:
         """Return every name by which a pod's queue may be asked for, those above it included."""
@@ -386,7 +384,7 @@ def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
     )
 
 
-def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answers.GroupRow:
+def group_row(state: ClusterView, group: Group, pods: Sequence[PodEntry]) -> answers.GroupRow:
     """Return the row of a group."""
     stages = counts_by_stage(pods)
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
@@ -395,6 +393,7 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
     return answers.GroupRow.copied(
         group,
         kind=group.origin,
+        queue=state.queue_registry.tree.name_for(group.queue, group.namespace),
         minimum=min_pods(group.sets),
         waiting=stages["waiting"],
         running=stages["running"],
@@ -482,6 +481,13 @@ _TIMES = {"until", "since", "retry_at"}
 
 #: Fields of reasons that are fields of their answers.
 _NAMED_FIELDS = set(answers.ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}
+
+
+def group_called(state: ClusterView, namespace: str, name: str) -> str:
+    """Return `; did you mean …?` where a group has the name that was asked for as a pod's, else nothing."""
+    called = [one for one in state.groups.values() if (one.namespace, one.name) == (namespace, name)]
+    kind = min((one.origin.partition(".")[0].lower() for one in called if one.origin != POD), default="")
+    return f"; did you mean '{kind}/{namespace}/{name}'?" if kind else ""
 
 
 def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:

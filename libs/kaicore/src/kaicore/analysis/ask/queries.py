@@ -23,7 +23,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
 )
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.ask.hub_rows import HubInquiry
-from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
+from kaicore.analysis.ask.listing import group_called, known_names, list_cycles, list_rows, summary
 from kaicore.analysis.ask.standings import Change, PriorityAnswer, gpu_holders, priority_of
 from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.ask.topology.domains import topologies_of, topology_assignments
@@ -498,7 +498,8 @@ class Inquiry:
         state = await self.state_at(cluster, at if upto is None else str(upto))
         if kind == "Pod":
             if not evidence.uid:
-                close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
+                close = group_called(state, namespace, name)
+                close = close or did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
             waiting = (one := state.pods.get(evidence.uid)) is not None and one.waiting
             ask = partial(why_pod, namespace=namespace, name=name, evidence=evidence)

@@ -28,7 +28,7 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.pods.pod_life import LifeEvent, life_steps
-from kaicore.rules.state.views import FleetView, WorkView
+from kaicore.rules.state.views import ClusterView, FleetView
 
 #: A step that changes nothing of how a pod stands.
 OBSERVED = "zones observed"
@@ -81,7 +81,7 @@ def timeline(events: Sequence[Event]) -> list[TimelineStep]:
     ]
 
 
-def evictions(state: WorkView, evidence: "PodEvidence") -> list[EvictionAnswer]:
+def evictions(state: ClusterView, evidence: "PodEvidence") -> list[EvictionAnswer]:
     """Return by which decisions pods of a name were evicted, for whom, and where their successors are."""
     answers = []
     for event, payload, _, life in life_steps(evidence.story):
@@ -114,7 +114,7 @@ def evictions(state: WorkView, evidence: "PodEvidence") -> list[EvictionAnswer]:
                 at=time_text(event.recorded_at),
                 reason=reason,
                 made_way_for=display_key(preemptor) if preemptor else "",
-                for_queue="" if group is None else group.queue,
+                for_queue="" if group is None else state.queue_registry.tree.name_for(group.queue, group.namespace),
                 choice=choice,
                 would_fit_on=fits_on,
                 successors=successors,

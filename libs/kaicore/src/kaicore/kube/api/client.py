@@ -6,8 +6,10 @@ OIDC alike.
 """
 
 import asyncio
+import os
 import re
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -22,6 +24,7 @@ from kaicore.kube.api.access import Access, AccessSource
 from kaicore.kube.api.failures import error_of
 from kaicore.kube.api.kept_connections import CONNECT_S, KeptConnections, ServerAnswer, keep_alive
 
+JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
@@ -84,19 +87,22 @@ class KubeClient:
             self._kept[1].close()
             self._kept = None
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+    async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = JSON) -> bytes:
         """Get an object, or a list.
+
+        Args:
+            accept: the forms that it may have.
 
         Raises:
             ApiStatus: the server refuses.
             ClusterUnavailable: the server does not answer, or cannot now.
         """
-        return await self._request("GET", path, params=params)
+        return await self._request("GET", path, params=params, accept=accept)
 
-    async def find(self, path: str) -> bytes | None:
-        """Get an object, or None where there is none; raises as `get` does otherwise."""
+    async def find(self, path: str, *, accept: str = JSON) -> bytes | None:
+        """Get an object, or None where there is none; takes and raises what `get` does otherwise."""
         try:
-            return await self.get(path)
+            return await self.get(path, accept=accept)
         except ApiStatus as error:
             if error.code != _NOT_FOUND:
                 raise
@@ -111,7 +117,7 @@ class KubeClient:
 
     async def post(self, path: str, body: object) -> bytes:
         """Create something from a body that msgspec can encode; raises as `get` does."""
-        return await self._request("POST", path, body=body, content_type="application/json")
+        return await self._request("POST", path, body=body, content_type=JSON)
 
     async def ensure(self, path: str, body: object) -> bool:
         """Create something unless it is there; return whether it was not. Raises as `get` does otherwise."""
@@ -129,7 +135,7 @@ class KubeClient:
 
     async def delete(self, path: str, body: object | None = None) -> bytes:
         """Delete an object; `body` are DeleteOptions. Raises as `get` does."""
-        return await self._request("DELETE", path, body=body, content_type="application/json")
+        return await self._request("DELETE", path, body=body, content_type=JSON)
 
     @asynccontextmanager
     async def watch(self, path: str, *, resource_version: str, timeout_s: int) -> AsyncIterator["WatchLines"]:
@@ -177,14 +183,16 @@ class KubeClient:
         params: Mapping[str, str] | None = None,
         body: object | None = None,
         content_type: str = "",
+        accept: str = JSON,
     ) -> bytes:
         data = msgspec.json.encode(body) if body is not None else None
         target = _target(path, params)
 
         async def ask(access: Access) -> ServerAnswer:
             if not access.proxy:
-                return await self._connections_to(access).ask(method, target, body=data, content_type=content_type)
-            headers = {"Content-Type": content_type} if data is not None else {}
+                kept = self._connections_to(access)
+                return await kept.ask(method, target, body=data, content_type=content_type, accept=accept)
+            headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
             async with asyncio.timeout(self._timeout_s):
                 response = await self._send(access, method, target, headers=headers, data=data, timeout=_UNTIMED)
                 async with response:
@@ -220,7 +228,7 @@ class KubeClient:
 
     async def _send(self, access: Access, method: str, target: str, **options: Any) -> aiohttp.ClientResponse:
         """Send a request by aiohttp; return the response, its body not yet read."""
-        headers = {"Accept": "application/json"} | await access.headers() | options.pop("headers", {})
+        headers = {"Accept": JSON} | await access.headers() | options.pop("headers", {})
         return await self._open_session().request(
             method,
             URL(access.base_url + target, encoded=True),
@@ -293,7 +301,27 @@ class WatchLines:
 
 
 def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavailable:
-    return ClusterUnavailable(f"{method} {path}: {type(error).__name__}: {error}".rstrip(": "))
+    return ClusterUnavailable(f"{method} {path}: {_in_words(error)}")
+
+
+def _in_words(error: BaseException) -> str:
+    """Say what happened to a request, without the names that libraries have for it."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"{error.host}:{error.port} does not prove who it is: {error.certificate_error}"
+        case aiohttp.ClientConnectorError(os_error=cause):
+            number = 0 if isinstance(cause, ssl.SSLError) else cause.errno or 0
+            why = os.strerror(number) if number > 0 else cause.strerror or str(cause) or type(cause).__name__
+            return f"cannot connect to {error.host}:{error.port}: {why}"
+        case aiohttp.ServerDisconnectedError():
+            return "the connection ended without an answer"
+        case aiohttp.ClientPayloadError():
+            return "the connection ended within the answer"
+        case TimeoutError():
+            return "no answer in time"
+        case OSError(strerror=why) if why:
+            return why
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _lively_socket(info: Any) -> socket.socket:

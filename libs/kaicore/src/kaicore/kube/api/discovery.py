@@ -1,16 +1,24 @@
 """Discovery: the resources that an API server serves, and where their objects are."""
 
+import asyncio
+import math
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
-from kaicore.kube.api.client import KubeClient
+from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, InvalidObject
+from kaicore.kube.api.client import JSON, KubeClient
 from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import ObjectT, OptionalResource
 from kaicore.rules.objects.dispatched import Manifest
 
 _T = TypeVar("_T")
+
+_NOT_FOUND = 404
+
+#: Asks for groups, versions and resources at once; a server before Kubernetes 1.30 answers with groups and versions.
+_AGGREGATED = f"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{JSON}"
 
 
 async def served_version(client: KubeClient, resource: OptionalResource[ObjectT]) -> str | None:
@@ -19,19 +27,69 @@ async def served_version(client: KubeClient, resource: OptionalResource[ObjectT]
     Raises ClusterError: the API server does not say.
     """
     group = await _discovered(client, f"/apis/{resource.group}", objects.ApiGroup)
-    versions = {entry.version for entry in group.versions or ()} if group is not None else set()
+    return None if group is None else await _best_version(client, resource, _names(group))
+
+
+class ServedResources:
+    """The resources that an API server serves; all who ask at about the same time share one answer."""
+
+    def __init__(self, client: KubeClient, *, fresh_s: float) -> None:
+        """Args: fresh_s: seconds for which an answer, or a failure, is shared."""
+        self._client, self._fresh_s = client, fresh_s
+        self._asking = asyncio.Lock()
+        self._asked_at = -math.inf
+        self._failure: ClusterError | None = None
+        self._groups: dict[str, Mapping[str, Collection[str] | None]] = {}
+
+    async def version(self, resource: OptionalResource[ObjectT]) -> str | None:
+        """Return and raise what `served_version` does."""
+        async with self._asking:
+            if asyncio.get_running_loop().time() >= self._asked_at + self._fresh_s:
+                await self._ask()
+        if self._failure is not None:
+            raise self._failure
+        return await _best_version(self._client, resource, self._groups.get(resource.group, {}))
+
+    async def _ask(self) -> None:
+        self._failure = None
+        try:
+            said = await _discovered(self._client, "/apis", objects.ApiGroups, accept=_AGGREGATED)
+        except ClusterError as error:
+            self._failure = error
+        else:
+            groups = said.items or said.groups or () if said is not None else ()
+            self._groups = {group.metadata.name if group.metadata else group.name: _names(group) for group in groups}
+        self._asked_at = asyncio.get_running_loop().time()
+
+
+def _names(group: objects.ApiGroup) -> Mapping[str, Collection[str] | None]:
+    """Return the resources of each version of a group; None where they are to be asked for."""
+    return {
+        one.version: None
+        if one.resources is None or one.freshness == "Stale"
+        else {entry.resource for entry in one.resources}
+        for one in group.versions or ()
+    }
+
+
+async def _best_version(
+    client: KubeClient, resource: OptionalResource[ObjectT], versions: Mapping[str, Collection[str] | None]
+) -> str | None:
     for version in resource.versions:
         if version not in versions:
             continue
         # A group may have a version for the sake of another resource.
-        served = await _discovered(client, f"/apis/{resource.group}/{version}", objects.ApiResources)
-        if served is not None and any(entry.name == resource.plural for entry in served.resources or ()):
+        names = versions[version]
+        if names is None:
+            served = await _discovered(client, f"/apis/{resource.group}/{version}", objects.ApiResources)
+            names = {entry.name for entry in served.resources or ()} if served is not None else ()
+        if resource.plural in names:
             return version
     return None
 
 
-async def _discovered(client: KubeClient, path: str, type_: type[_T]) -> _T | None:
-    data = await client.find(path)
+async def _discovered(client: KubeClient, path: str, type_: type[_T], *, accept: str = JSON) -> _T | None:
+    data = await client.find(path, accept=accept)
     try:
         return None if data is None else msgspec.json.decode(data, type=type_)
     except msgspec.DecodeError as error:
@@ -67,7 +125,9 @@ class ObjectPaths:
     async def learn(self, manifest: Manifest) -> None:
         """Ask for what there is in an object's version of its API group, where that was not asked yet.
 
-        Raises InvalidObject: the API server does not serve it.
+        Raises:
+            InvalidObject: the API server does not serve it.
+            ApiStatus: it does not let us ask.
         """
         api_version = manifest["apiVersion"]
         if api_version in self._learned:
@@ -75,6 +135,8 @@ class ObjectPaths:
         try:
             body = await self._client.get(_group_path(api_version))
         except ApiStatus as error:
+            if error.code != _NOT_FOUND:
+                raise
             raise InvalidObject(
                 _subject(manifest), "apiVersion", api_version, f"is not served by the API server: {error}"
             ) from error

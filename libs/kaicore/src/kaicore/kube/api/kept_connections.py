@@ -5,7 +5,9 @@ proxies still need.
 """
 
 import asyncio
+import os
 import socket
+import ssl
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -30,6 +32,8 @@ _SENT_AGAIN = ("GET", "DELETE")
 
 _BUFFER = 128 * 1024
 
+_ENDED, _ENDED_WITHIN = "the connection ended without an answer", "the connection ended within the answer"
+
 
 class ServerAnswer(NamedTuple):
     """Status, header `Retry-After` or nothing, and body."""
@@ -43,7 +47,7 @@ class _ClosedError(OSError):
     """The connection ended before the answer did; `begun` where a part of that had come."""
 
     def __init__(self, why: str, *, begun: bool) -> None:
-        super().__init__(why)
+        super().__init__(0, why)
         self.begun = begun
 
 
@@ -71,7 +75,7 @@ class _Connection(asyncio.BufferedProtocol):
     async def ask(self, request: bytes, *, timeout_s: float) -> ServerAnswer:
         """Send a request; return the answer. Raises OSError, TimeoutError: there is none."""
         if self.transport is None:
-            raise _ClosedError("the server has closed the connection", begun=False)
+            raise _ClosedError(_ENDED, begun=False)
         loop = asyncio.get_running_loop()
         self._headers, self._chunks = [], []
         self._begun = self._headed = self._whole = False
@@ -106,7 +110,7 @@ class _Connection(asyncio.BufferedProtocol):
         if error is None and self._headed and not self._measured():
             self._succeed()
         else:
-            self._fail(_ClosedError(str(error or "the server has closed the connection"), begun=self._begun))
+            self._fail(_ClosedError(_ENDED_WITHIN if self._begun else _ENDED, begun=self._begun))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -182,13 +186,15 @@ class KeptConnections:
         self._slots = asyncio.Semaphore(most)
         self._sweeping: asyncio.TimerHandle | None = None
         host = self._url.netloc.rpartition("@")[2]
-        self._always = f"Host: {host}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
+        self._always = f"Host: {host}\r\nUser-Agent: {user_agent}\r\n"
         # Compressing costs both sides more than a cluster's network does.
         self._always += "Accept-Encoding: identity\r\n"
         self._head, self._head_until_s = b"", 0.0
         self._closed = False
 
-    async def ask(self, method: str, target: str, *, body: bytes | None, content_type: str) -> ServerAnswer:
+    async def ask(
+        self, method: str, target: str, *, body: bytes | None, content_type: str, accept: str
+    ) -> ServerAnswer:
         """Return the answer to a request. Raises OSError, TimeoutError: there is none.
 
         Args:
@@ -198,7 +204,7 @@ class KeptConnections:
         if loop.time() > self._head_until_s:
             self._head = await self._headers()
             self._head_until_s = loop.time() + _CREDENTIALS_S
-        request = self._request(method, target, body, content_type)
+        request = self._request(method, target, body, content_type, accept)
         if self._slots.locked():
             async with asyncio.timeout(self._timeout_s):
                 await self._slots.acquire()
@@ -231,8 +237,8 @@ class KeptConnections:
             raise OSError("a header has a line break in it")
         return (self._always + lines).encode("latin-1")
 
-    def _request(self, method: str, target: str, body: bytes | None, content_type: str) -> bytes:
-        line = f"{method} {self._url.path}{target} HTTP/1.1\r\n".encode("ascii")
+    def _request(self, method: str, target: str, body: bytes | None, content_type: str, accept: str) -> bytes:
+        line = f"{method} {self._url.path}{target} HTTP/1.1\r\nAccept: {accept}\r\n".encode("ascii")
         if body is None:
             return b"%b%b\r\n" % (line, self._head)
         about = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n".encode("ascii")
@@ -268,8 +274,11 @@ class KeptConnections:
         name = (self._access.server_hostname or host) if tls else None
         port = self._url.port or (443 if tls else 80)
         failed: OSError | None = None
-        async with asyncio.timeout(CONNECT_S):
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise OSError(0, f"cannot connect to {host}:{port}: {_why(error)}") from error
         for *_, address in found:
             try:
                 async with asyncio.timeout(CONNECT_S / len(found)):
@@ -277,9 +286,11 @@ class KeptConnections:
                         lambda: _Connection(self._buffer), *address[:2], ssl=tls, server_hostname=name
                     )
                 return connection
+            except ssl.SSLCertVerificationError as error:
+                raise OSError(0, f"{host}:{port} does not prove who it is: {error}") from error
             except OSError as error:
                 failed = error
-        raise failed or OSError(f"{host} has no address")
+        raise OSError(0, f"cannot connect to {host}:{port}: {_why(failed)}") from failed
 
     def _sweep(self) -> None:
         """Close what was not used for long."""
@@ -290,6 +301,13 @@ class KeptConnections:
                 one.close()
         self._free = used
         self._sweeping = asyncio.get_running_loop().call_later(_IDLE_S, self._sweep) if used else None
+
+
+def _why(error: OSError | None) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    number = 0 if error is None or isinstance(error, ssl.SSLError) else error.errno or 0
+    return os.strerror(number) if number > 0 else (error and error.strerror) or str(error) or type(error).__name__
 
 
 def keep_alive(connected: socket.socket) -> None:

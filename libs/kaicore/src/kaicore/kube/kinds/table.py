@@ -29,7 +29,6 @@ from kaicore.kube.normalize.pod_group import (
     normalize_native_pod_group,
     normalize_sigs_pod_group,
     normalize_workload,
-    normalize_x_pod_group,
 )
 from kaicore.kube.normalize.reservation import normalize_reservation
 from kaicore.kube.wire import custom_resources
@@ -50,9 +49,9 @@ from kaicore.kube.wire.resources import (
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups import labels
+from kaicore.rules.groups.dialects.dialect import WorkloadKind
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.model import queue as queue_model
-from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HYPER_NODE,
@@ -60,6 +59,7 @@ from kaicore.rules.model.node import (
     KUEUE_TOPOLOGY,
     TopologyDefinition,
 )
+from kaicore.rules.objects.wire import PlainObject
 
 DEVICE_CLASS = Kind(
     DEVICE_CLASSES,
@@ -93,67 +93,37 @@ RESOURCE_CLAIM = Kind(
 #: Every kind of dynamic resource allocation that decides where pods may go.
 DEVICE_KINDS: tuple[Kind[Any], ...] = (DEVICE_CLASS, DEVICE_TAINT_RULE, RESOURCE_SLICE, RESOURCE_CLAIM)
 
+_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
-def _group_kind(
-    kind: str,
-    plural: str,
-    versions: tuple[str, ...],
-    wire: type[ObjectT],
-    normalize: Callable[[ObjectT, Lost], GroupSource],
-) -> Kind[ObjectT]:
-    return Kind(
-        OptionalResource(kind, kind.partition(".")[2], plural, versions, wire),
-        normalize,
+
+#: Kinds of groups that no controller makes pods of.
+_POD_GROUP_KINDS = (
+    WorkloadKind(labels.KAI_POD_GROUP, "podgroups", ("v2alpha2",), normalize_kai_pod_group),
+    WorkloadKind(labels.SIGS_POD_GROUP, "podgroups", ("v1alpha1",), normalize_sigs_pod_group),
+    WorkloadKind(labels.X_POD_GROUP, "podgroups", ("v1alpha1",), normalize_sigs_pod_group),
+    WorkloadKind(
+        labels.NATIVE_POD_GROUP, "podgroups", ("v1", "v1beta1", "v1alpha3", "v1alpha2"), normalize_native_pod_group
+    ),
+    WorkloadKind(
+        labels.COMPOSITE_POD_GROUP, "compositepodgroups", ("v1beta1", "v1alpha3"), normalize_composite_pod_group
+    ),
+    WorkloadKind(
+        labels.WORKLOAD, "workloads", ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"), normalize_workload
+    ),
+    WorkloadKind(labels.KUEUE_WORKLOAD, "workloads", _KUEUE_VERSIONS, normalize_kueue_workload),
+)
+
+#: Every such kind.
+GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
+    Kind(
+        OptionalResource(one.kind, one.group, one.plural, one.versions, PlainObject),
+        one.source,
         payloads.GroupSourceObserved,
         payloads.GroupSourceDeleted,
         "group/{kind}/{namespace}/{name}",
     )
-
-
-_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
-
-#: Every such kind.
-GROUP_KINDS: tuple[Kind[Any], ...] = (
-    _group_kind(
-        labels.KAI_POD_GROUP, "podgroups", ("v2alpha2",), custom_resources.KaiPodGroup, normalize_kai_pod_group
-    ),
-    _group_kind(
-        labels.SIGS_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_sigs_pod_group
-    ),
-    _group_kind(labels.X_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_x_pod_group),
-    _group_kind(
-        labels.NATIVE_POD_GROUP,
-        "podgroups",
-        ("v1", "v1beta1", "v1alpha3", "v1alpha2"),
-        custom_resources.NativePodGroup,
-        normalize_native_pod_group,
-    ),
-    _group_kind(
-        labels.COMPOSITE_POD_GROUP,
-        "compositepodgroups",
-        ("v1beta1", "v1alpha3"),
-        custom_resources.NativePodGroup,
-        normalize_composite_pod_group,
-    ),
-    _group_kind(
-        labels.WORKLOAD,
-        "workloads",
-        ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
-        custom_resources.WorkloadObject,
-        normalize_workload,
-    ),
-    _group_kind(
-        labels.KUEUE_WORKLOAD,
-        "workloads",
-        _KUEUE_VERSIONS,
-        custom_resources.KueueWorkloadObject,
-        normalize_kueue_workload,
-    ),
-    *(
-        _group_kind(one.kind, one.plural, one.versions, one.wire, one.normalize)
-        for one in WORKLOADS.values()
-        if one.wire is not None and one.normalize is not None
-    ),
+    for one in (*_POD_GROUP_KINDS, *WORKLOADS.values())
+    if one.normalize is not None
 )
 
 
@@ -219,40 +189,23 @@ def queue_kind(api_version: str, kind: str) -> Kind[Any] | None:
     return next((row for row in QUEUE_KINDS if row.name == name), None)
 
 
-def _resource(kind: str, plural: str, versions: tuple[str, ...], wire: type[ObjectT]) -> OptionalResource[ObjectT]:
-    return OptionalResource(kind, kind.partition(".")[2], plural, versions, wire, namespaced=False)
-
-
-def _definition(
-    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], TopologyDefinition]
-) -> Kind[ObjectT]:
+def _topology_kind(
+    kind: str, plural: str, versions: tuple[str, ...], normalize: Callable[[PlainObject, Lost], TopologyDefinition]
+) -> Kind[PlainObject]:
+    resource = OptionalResource(kind, kind.partition(".")[2], plural, versions, PlainObject, namespaced=False)
     observed, deleted = payloads.TopologyDefinitionObserved, payloads.TopologyDefinitionDeleted
     return Kind(resource, normalize, observed, deleted, "topology/{kind}/{name}")
 
 
 #: Every kind of network topologies.
 TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
-    _definition(
-        _resource(KAI_TOPOLOGY, "topologies", ("v1alpha1",), custom_resources.LabelTopologyObject),
-        normalize_kai_topology,
-    ),
-    _definition(
-        _resource(
-            KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), custom_resources.LabelTopologyObject
-        ),
-        normalize_kueue_topology,
-    ),
-    _definition(
-        _resource(
-            CLUSTER_NETWORK_TOPOLOGY,
-            "clusternetworktopologies",
-            ("v1alpha1",),
-            custom_resources.ClusterNetworkTopologyObject,
-        ),
-        normalize_cluster_network_topology,
+    _topology_kind(KAI_TOPOLOGY, "topologies", ("v1alpha1",), normalize_kai_topology),
+    _topology_kind(KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), normalize_kueue_topology),
+    _topology_kind(
+        CLUSTER_NETWORK_TOPOLOGY, "clusternetworktopologies", ("v1alpha1",), normalize_cluster_network_topology
     ),
     Kind(
-        _resource(HYPER_NODE, "hypernodes", ("v1alpha1",), custom_resources.HyperNodeObject),
+        OptionalResource(HYPER_NODE, "topology.volcano.sh", "hypernodes", ("v1alpha1",), PlainObject, namespaced=False),
         normalize_hyper_node,
         payloads.HyperNodeObserved,
         payloads.HyperNodeDeleted,

@@ -1,7 +1,8 @@
 """Reservations from the wire into the model.
 
 Zones come from the wheel `tzdata`, as `requirements/` pins it, and not from the machine: all services of a release know
-the same. What a reservation needs of its zone becomes part of the fact (`kaicore.rules.model.reservation`).
+the same. What a reservation needs of its zone becomes part of the fact (`kaicore.rules.model.reservation`). A watcher
+that knows newer zones records it anew as it starts; replay of what was decided before finds the former windows.
 """
 
 from bisect import bisect_left

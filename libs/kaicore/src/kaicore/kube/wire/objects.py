@@ -153,16 +153,34 @@ class WatchEvent(Wire):
     object: msgspec.Raw
 
 
+class DiscoveredName(Wire):
+    """A name in discovery: of a group, or of a resource as it is called in paths."""
+
+    name: str = ""
+    resource: str = ""
+
+
 class GroupVersion(Wire):
-    """A version of an API group."""
+    """A version of an API group; aggregated discovery names its resources, `Stale` where they may be others."""
 
     version: str = ""
+    resources: list[DiscoveredName] | None = None
+    freshness: str = ""
 
 
 class ApiGroup(Wire):
-    """A served API group, as discovery describes it."""
+    """A served API group, as discovery describes it; aggregated discovery has the name in the metadata."""
 
+    name: str = ""
+    metadata: DiscoveredName | None = None
     versions: list[GroupVersion] | None = None
+
+
+class ApiGroups(Wire):
+    """All served API groups: `items` of aggregated discovery, `groups` of a server that has none."""
+
+    items: list[ApiGroup] | None = None
+    groups: list[ApiGroup] | None = None
 
 
 class ApiResource(Wire):

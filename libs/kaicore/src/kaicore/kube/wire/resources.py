@@ -10,7 +10,8 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire import objects
-from kaicore.rules.objects.wire import KubernetesObject, subject_of
+from kaicore.rules.objects.mappings import Fields
+from kaicore.rules.objects.wire import KubernetesObject, PlainObject, subject_of
 
 ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
 PartT = TypeVar("PartT")
@@ -181,6 +182,11 @@ def named_subject(kind: str, wire: KubernetesObject) -> str:
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     return subject
+
+
+def named_fields(kind: str, wire: PlainObject) -> Fields:
+    """Return an object that must have a name as its mappings. Raises InvalidObject: it has none."""
+    return Fields(named_subject(kind, wire), {"spec": wire.spec, "status": wire.status})
 
 
 def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> InvalidObject:

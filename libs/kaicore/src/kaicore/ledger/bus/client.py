@@ -159,3 +159,13 @@ class NatsClient(Client):
         if self._tls and initial_connection and not info.get("tls_required"):
             raise nats.errors.Error("the server offers no TLS")
         await super()._process_info(info, initial_connection)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            # A stream below a TLS handshake that failed never hears that it is closed; nats-py would wait for that.
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]
+                self._transport = None
+            raise

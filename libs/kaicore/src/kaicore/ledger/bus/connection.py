@@ -31,6 +31,7 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from kaicore.errors import BusUnavailable, ConfigurationError
+from kaicore.interpreter import end
 from kaicore.ledger.bus.client import Incoming, NatsClient, Outgoing
 from kaicore.ledger.nkeys import Nkey, key_of
 from kaicore.spelling import did_you_mean
@@ -275,8 +276,7 @@ class Connection:
         """End the connection and everything on it. Never raises."""
         self._closed = True
         if self._dialling is not None:
-            self._dialling.cancel()
-            await asyncio.wait([self._dialling])
+            await end(self._dialling)
         self._mark_lost("closed")
         await self._discard(self._client, self._answers)
 

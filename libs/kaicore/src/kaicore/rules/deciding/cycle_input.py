@@ -206,12 +206,14 @@ def cycle_input(  # long: one line for each field of the input
     decided_as = decided_classes(state, config, now=now)
 
     classes: dict[str, PodClass] = {}
+    homes = [*state.homes_to_keep(now=now, patience_us=config.nomination_us)]
+    moved = {home.pod.pod.uid: home.pod for home in homes}
 
     def class_of(member: Member) -> PodClass:
         uid = member.pod.uid
         found = classes.get(uid)
         if found is None:
-            found = classes[uid] = decided_as(state.pods[uid])
+            found = classes[uid] = decided_as(state.pods.get(uid) or moved[uid])
         return found
 
     failed = failed_nodes(state, config, now=now)
@@ -239,7 +241,7 @@ def cycle_input(  # long: one line for each field of the input
             if entry.pod.scheduler_name != config.scheduler_name
         ],
         reserved=_reserved_by_others(state, config, share),
-        homes=[*state.homes_to_keep(since=now - config.nomination_us)],
+        homes=[(home.pod, home.node) for home in homes],
         below=sorted(filter(share.has, workloads.below)),
         failures_left=state.failures_left,
         moved_at=state.moved_at,
@@ -441,6 +443,8 @@ def next_due(
         nomination = state.pods[uid].nomination
         if nomination is not None and uid not in given_up:
             times.append(nomination.at + config.nomination_us)
+    homes = state.homes_to_keep(now=now, patience_us=config.nomination_us)
+    times += [home.kept_until(config.nomination_us) for home in homes]
     return min((time for time in (*times, due) if time > now), default=None)
 
 

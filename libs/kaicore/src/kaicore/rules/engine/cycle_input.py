@@ -98,7 +98,7 @@ class CycleInput:
         leaving: pods that still hold their node and are charged as being released.
         nominated: waiting pods of other schedulers for which room is kept.
         reserved: waiting pods of other replicas' groups for which room is kept.
-        homes: moved pods that leave, and the nodes where room is kept for their successors that have not come yet.
+        homes: moved pods, and the nodes where room is kept for their successors that have not come yet.
         below: keys of the groups that may be below their minimum.
         waiting: how many pods may be placed.
         now: microseconds since the epoch.

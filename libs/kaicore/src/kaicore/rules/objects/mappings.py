@@ -5,8 +5,10 @@ Where an object was written by hand, the types of its fields are checked, and an
 
 from copy import deepcopy
 from hashlib import sha1, sha256
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid5
+
+import msgspec
 
 from kaicore.errors import InvalidObject
 
@@ -79,6 +81,9 @@ def controlled_by(owner: Object) -> list[Object]:
 
 _LARGEST = 2**31 - 1
 
+_DefaultT = TypeVar("_DefaultT", int, None)
+_PartT = TypeVar("_PartT")
+
 #: The most pods that one field of an owner may stand for: beyond it is a mistake, not a workload.
 MOST_PODS = 100_000
 
@@ -92,7 +97,7 @@ class Fields:
         """
         self.value = value
         self.path = path
-        self._subject = subject
+        self.subject = subject
 
     def where(self, name: str) -> str:
         """Return a field's path."""
@@ -100,26 +105,26 @@ class Fields:
 
     def error(self, name: str, problem: str) -> InvalidObject:
         """Return the error that says what is wrong with a field."""
-        return InvalidObject(self._subject, self.where(name), self.value.get(name), problem)
+        return InvalidObject(self.subject, self.where(name), self.value.get(name), problem)
 
-    def integer(self, name: str, default: int) -> int:
+    def integer(self, name: str, default: _DefaultT, *, least: int = 0) -> int | _DefaultT:
         """Return a count; the default where there is none.
 
-        Raises InvalidObject: it is no whole number, negative, or beyond 32 bits.
+        Raises InvalidObject: it is no whole number, less than the least, or beyond 32 bits.
         """
         value = self.value.get(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
-            raise self.error(name, "must be a whole number of 0 or more")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+            raise self.error(name, f"must be a whole number of {least} or more")
         return value
 
-    def pods(self, name: str, default: int) -> int:
+    def pods(self, name: str, default: int, *, least: int = 0) -> int:
         """Return a count of pods, or of what has some; the default where there is none.
 
         Raises InvalidObject: it is no count, or more than can be meant.
         """
-        count = self.integer(name, default)
+        count = self.integer(name, default, least=least)
         if count > MOST_PODS:
             raise self.error(name, f"is more than {MOST_PODS}, the most that is expanded")
         return count
@@ -135,6 +140,26 @@ class Fields:
         if not isinstance(value, str) or not value.isprintable():
             raise self.error(name, "must be a text of printable characters")
         return value
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of texts, none where there is none. Raises InvalidObject: it is no list of texts."""
+        value = self.value.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(name, "must be a list of texts")
+        return value
+
+    def text_by_name(self, name: str) -> dict[str, str]:
+        """Return a mapping to texts, such as labels; an empty one where there is none.
+
+        Raises InvalidObject: it is no mapping, or not to texts.
+        """
+        inside = self.inside(name)
+        for key, value in inside.value.items():
+            if not isinstance(value, str):
+                raise inside.error(key, "must be a text")
+        return inside.value
 
     def flag(self, name: str) -> bool:
         """Return a switch, off where there is none. Raises InvalidObject: it is neither true nor false."""
@@ -153,7 +178,7 @@ class Fields:
             value = {}
         if not isinstance(value, dict):
             raise self.error(name, "is missing" if value is None else "must be a mapping")
-        return Fields(self._subject, value, self.where(name))
+        return Fields(self.subject, value, self.where(name))
 
     def items(self, name: str) -> "list[Fields]":
         """Return the mappings of a list, none where there is none. Raises InvalidObject: it is no list of mappings."""
@@ -162,7 +187,14 @@ class Fields:
             return []
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(name, "must be a list of mappings")
-        return [Fields(self._subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
+        return [Fields(self.subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
+
+    def decoded(self, kind: type[_PartT]) -> _PartT:
+        """Return the mapping as something that is decoded. Raises InvalidObject: it cannot be."""
+        try:
+            return msgspec.convert(self.value, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidObject(self.subject, self.path, self.value, str(error)) from error
 
     def copy(self, name: str) -> Any:
         """Return a mapping's deep copy, an empty one where there is none. Raises InvalidObject: it is no mapping."""

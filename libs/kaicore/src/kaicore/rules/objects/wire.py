@@ -5,7 +5,7 @@ API server leaves out empty fields. No object can be part of a reference cycle, 
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -72,6 +72,13 @@ class KubernetesObject(Wire):
     metadata: ObjectMeta
 
 
+class PlainObject(KubernetesObject):
+    """An object as it comes; what reads it takes the fields that it needs (`kaicore.rules.objects.mappings.Fields`)."""
+
+    spec: dict[str, Any] | None = None
+    status: Any = None
+
+
 #: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -84,6 +91,11 @@ def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:
         return value
     lost(InvalidObject(subject, field, value, "is no 32-bit integer"))
     return _INT32[0] if value < 0 else _INT32[-1]
+
+
+def said_count(value: object) -> int:
+    """Return a count that a status says; what is no count says nothing."""
+    return min(max(int(value), 0), _INT32[-1]) if isinstance(value, int) else 0
 
 
 def seconds(time: datetime | None) -> int | None:

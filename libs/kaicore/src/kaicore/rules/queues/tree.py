@@ -216,6 +216,11 @@ class QueueTree:
         queue = self._lookup(name, namespace)
         return None if queue is None else self._number.get(queue.alias_of or queue.name)
 
+    def name_for(self, name: str, namespace: str) -> str:
+        """Return the name of the queue that work names, or that it is given; empty where there is none."""
+        queue = None if name else self._lookup("", namespace)
+        return name if queue is None else queue.alias_of or queue.name
+
     def resolve(self, name: str, *, namespace: str = "", admitted: bool = False) -> int | Reason:
         """Return the number of the queue that work may start in, or why it may not.
 

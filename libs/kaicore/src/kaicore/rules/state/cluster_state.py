@@ -323,7 +323,7 @@ class ClusterState(PodIndexes):
 
         Its own, or the variant that its labels, its volumes and the flavors of its queue make.
         """
-        pod_class, flavors = self.classes[entry.class_key], ANY_FLAVOR
+        pod_class, flavors = self.class_registry.of(entry), ANY_FLAVOR
         if self.queue_registry.flavors:
             flavors = self.queue_registry.flavor_demand(*self.queue_of(entry), pod_class)
         return self.constraints.variant(pod_class, entry.pod, flavors)

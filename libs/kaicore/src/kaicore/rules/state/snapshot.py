@@ -10,7 +10,6 @@ import msgspec
 
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -30,7 +29,7 @@ from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecor
 from kaicore.rules.state.indexes.rejections import Rejection
 from kaicore.rules.state.indexes.repairs import RepairRecord
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
-from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import Home, PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInput, PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRecord
@@ -38,7 +37,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-30-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-31-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -97,7 +96,7 @@ class _StateRecord(msgspec.Struct):
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
     moved_pods: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    homes: dict[str, list[Nomination]] = msgspec.field(default_factory=dict)
+    homes: dict[str, list[Home]] = msgspec.field(default_factory=dict)
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
     gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
     policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)

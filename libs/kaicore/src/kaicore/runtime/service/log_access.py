@@ -7,9 +7,10 @@ than a second or two for an absent log: it can do no more for it than the next s
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from kaicore.errors import LogUnavailable, NotMigrated
+from kaicore.interpreter import end
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service.process import ServiceContext
 
@@ -63,9 +64,7 @@ async def open_log(
             yield log
         finally:
             for task in watching:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await end(task)
 
 
 async def _hasten(context: ServiceContext, log: PostgresLog) -> None:

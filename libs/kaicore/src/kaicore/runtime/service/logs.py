@@ -86,6 +86,9 @@ def configure_logging(service: str, *, level: str = "info") -> None:
     )
     handler.addFilter(same_lines)
     logging.basicConfig(handlers=[handler], level=max(numeric, logging.WARNING), force=True)
+    logging.getLogger("kaicore").setLevel(numeric)
+    # Each attempt to connect would be a line beside ours, which says that the log does not answer, and that it does.
+    logging.getLogger("psycopg.pool").setLevel(logging.WARNING if numeric < logging.INFO else logging.ERROR)
 
 
 def get_logger(**fields: Any) -> Logger:

@@ -541,7 +541,7 @@ async def audit_group(
     return GroupAudit(
         cluster=cluster,
         group=", ".join(sorted(members.keys)),
-        queue="" if group is None else group.queue,
+        queue="" if group is None else state.queue_registry.tree.name_for(group.queue, group.namespace),
         priority=0 if group is None else group.priority,
         preemptible=True if group is None else group.preemptible,
         span=span,

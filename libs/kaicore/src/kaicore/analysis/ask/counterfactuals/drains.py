@@ -173,7 +173,7 @@ def _row(
         goes_on = f"at once: {_listed(nodes)}"
     return DrainedGroupRow(
         group=display_key(key),
-        queue=state.queue_of(first)[0],
+        queue=state.queue_registry.tree.name_for(*state.queue_of(first)),
         pods=len(entries),
         gpus=gpus_text(sum(map(gpus_asked, entries))),
         lost=gpu_hours_text(lost),

@@ -363,7 +363,7 @@ def _in_the_way(
                 node=node.name,
                 namespace=entry.pod.namespace,
                 name=entry.pod.name,
-                queue=state.queue_of(entry)[0],
+                queue=state.queue_registry.tree.name_for(*state.queue_of(entry)),
                 gpus=gpus_text(gpus_asked(entry)),
                 ends_at=time_text(end) if end >= 0 else "",
             )

@@ -29,8 +29,8 @@ from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 
 #: Of what the rows are made; another one makes all of them anew. Since 4, GPUs are counted in thousandths;
-#: since 5, pods have a user and why they ended.
-PROJECTION_SCHEMA = 5
+#: since 5, pods have a user and why they ended; since 6, the queue that they are given.
+PROJECTION_SCHEMA = 6
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -157,7 +157,7 @@ class Projection:
         )
 
     def _belongings(self, entry: PodEntry) -> dict[str, Any]:
-        queue, _ = self.state.queue_of(entry)
+        queue = self.state.queue_registry.tree.name_for(*self.state.queue_of(entry))
         return {"group": "" if entry.group.startswith(f"{POD}/") else entry.group, "queue": queue}
 
     def _pod_deleted(self, payload: payloads.PodDeleted, event: Event) -> None:

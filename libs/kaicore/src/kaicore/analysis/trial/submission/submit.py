@@ -163,7 +163,7 @@ class _Groups:
             kind=POD if group is None else group.origin,
             namespace=first.namespace,
             name=first.name if group is None else group.name,
-            queue="" if group is None else group.queue,
+            queue=self._state.queue_registry.tree.name_for(*self._state.queue_of(members[0])),
             minimum=1 if group is None else max(min_pods(group.sets), 1),
             verdict=verdict,
             message=_message(verdict, members, len(self._victims(key))),

@@ -17,7 +17,8 @@ from psycopg import AsyncClientCursor
 from psycopg.errors import LockNotAvailable
 
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
-from kaicore.ledger.connections import Connection, Connections, end
+from kaicore.interpreter import end
+from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log.appending import Call, Known, Tail, Taken
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.rows import encode_rows

@@ -24,8 +24,8 @@ import psycopg
 from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
-from kaicore.interpreter import readable
-from kaicore.ledger.connections import Connection, Connections, end
+from kaicore.interpreter import end, readable
+from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import draft
 from kaicore.ledger.log.chain import GENESIS

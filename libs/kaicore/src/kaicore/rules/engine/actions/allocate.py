@@ -13,6 +13,8 @@ from collections.abc import Set as AbstractSet
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from kaicore.rules.engine.actions.action import AlikeGroups, CycleAction, GroupOrder
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action
@@ -408,7 +410,8 @@ class Allocate(CycleAction):
         Nodes only get fuller while a cycle allocates, so it is found out once for steps that are alike.
         """
         session = self.session
-        if not session.reservations or all(pending_group.nominated for pending_group, _ in steps):
+        homes = session.reservations.homes
+        if not (session.reservations or homes) or all(pending_group.nominated for pending_group, _ in steps):
             return None
         shape = session.step_placer.shape(steps), tuple(sorted(class_counts.items()))
         if shape not in self._kept_from:
@@ -417,19 +420,23 @@ class Allocate(CycleAction):
             savepoint = statement.savepoint()
             for assignment in others:
                 statement.evict(assignment.pod_charge)
+            for home in homes:
+                statement.evict(msgspec.structs.replace(home.pod_charge, marks=()))
             outcome = session.step_placer.place(steps, session.nodes.now, plans=True)
             statement.rollback(savepoint)
             rows = {assignment.row for assignment in outcome.assignments}
-            fits = outcome.unplaced is None and others
-            self._kept_from[shape] = self._first_of(others, among=rows) if fits else None
+            kept = [*others, *homes]
+            fits = outcome.unplaced is None and kept
+            self._kept_from[shape] = self._first_of(kept, among=rows) if fits else None
         return self._kept_from[shape]
 
     def _first_of(self, reserved: Sequence[Assignment], *, among: AbstractSet[int]) -> RoomKeptForOthers:
         """Return the reservation that comes first of those on some rows, or of all if there are none on these."""
         session = self.session
         there = [assignment for assignment in reserved if assignment.row in among] or reserved
-        groups = {assignment.member.group for assignment in there}
-        first = min(groups, key=lambda key: session.pending_groups[key].reservation_order_key)
+        known = session.pending_groups
+        waiting = {assignment.member.group for assignment in there if assignment.member.group in known}
+        first = min(waiting, key=lambda key: known[key].reservation_order_key, default=there[0].member.group)
         rows = {assignment.row for assignment in there if assignment.member.group == first}
         example = min(session.nodes.columns.names[row] for row in rows)
         return RoomKeptForOthers(nodes=len(rows), example=example, group=display_key(first))

@@ -62,6 +62,8 @@ class Reservations:
         self._new: set[str] = set()
         #: Groups for which another scheduler reserved room where no pod is leaving.
         self._idle: list[PendingGroup] = []
+        #: Room that is kept for successors of moved pods, without marks.
+        self.homes: list[Assignment] = []
 
     def __bool__(self) -> bool:
         """True if room is reserved for any group."""
@@ -121,7 +123,9 @@ class Reservations:
         if nomination is None or row < 0 or not self._nodes.columns.present[row]:
             return
         recorded = Assignment(member, row, nomination.charge, nomination.placement, self._pods.class_of(member))
-        self._keep(self._try_foreign(member, nomination) if nomination.foreign else recorded)
+        assignment = self._try_foreign(member, nomination) if nomination.foreign else recorded
+        if assignment is not None:
+            self._keep(assignment)
 
     def _keep_homes(self, pending_group: PendingGroup, members: Iterable[Member]) -> None:
         """Keep the room of moved pods' successors that have come, until those that they start with have, too."""
@@ -134,21 +138,21 @@ class Reservations:
         """Keep the room of a moved pod's successor, which cannot take it yet; without marks, for it may not come."""
         row = self._nodes.row(node)
         assignment = self._try_on_future(member, row) if row >= 0 and self._nodes.columns.present[row] else None
-        if assignment is not None:
-            self._keep(assignment, marks=False)
+        if assignment is not None and self._keep(assignment, marks=False):
+            self.homes.append(assignment)
 
-    def _keep(self, assignment: Assignment | None, *, marks: bool = True) -> None:
-        """Keep room as long as it is there; None keeps nothing."""
-        if assignment is None:
-            return
+    def _keep(self, assignment: Assignment, *, marks: bool = True) -> bool:
+        """Keep room if it is there; return whether it is."""
         now, charge = self._nodes.now.statement, assignment.reserved_charge
         savepoint = now.savepoint()
         now.place(charge if marks else msgspec.structs.replace(charge, marks=()))
-        if not self._nodes.columns.lasts(assignment.row):
+        kept = self._nodes.columns.lasts(assignment.row)
+        if not kept:
             now.rollback(savepoint)
         elif self._nodes.has_future:
             charge = assignment.pod_charge
             self._nodes.future.statement.place(charge if marks else msgspec.structs.replace(charge, marks=()))
+        return kept
 
     def _restore(self, pending_group: PendingGroup) -> None:
         assignments: list[Assignment] = []

@@ -74,7 +74,7 @@ class GangIncomplete(WorkReason, frozen=True, kw_only=True):
 
     min_pods: int = field(name="need", default=0)
     ready_pods: int = field(name="free", default=0)
-    says: ClassVar[str] = "the group needs {min_pods} pods to start, {ready_pods} of them are ready to be placed"
+    says: ClassVar[str] = "the group needs {min_pods} pods to start; ready to be placed: {ready_pods}"
 
 
 class GangDoesNotFit(CodedReason, frozen=True, kw_only=True):

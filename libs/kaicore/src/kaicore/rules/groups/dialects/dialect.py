@@ -8,11 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from kaicore.errors import Lost
+from kaicore.rules.groups.dialects.source import group_source
+from kaicore.rules.groups.labels import least_limit_s
 from kaicore.rules.model.group import GroupSource, GroupTemplate
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.made import Made
-from kaicore.rules.objects.mappings import Object
+from kaicore.rules.objects.mappings import Fields, Object
+from kaicore.rules.objects.wire import ObjectMeta, PlainObject, said_count, subject_of
 
 #: Name of the set of pods that belong to no other one.
 REST = "-"
@@ -48,6 +53,29 @@ def named_by(*labels: str, default: str = "") -> NameSet:
     return name
 
 
+class ReadObject(NamedTuple):
+    """An object as its dialect reads it.
+
+    Attributes:
+        lost: is called with what makes no sense and is left out.
+    """
+
+    kind: str
+    metadata: ObjectMeta
+    spec: Fields
+    status: Fields
+    lost: Lost
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Annotations of the object; none where it has none."""
+        return self.metadata.annotations or {}
+
+    def source(self, *templates: GroupTemplate, **given: Any) -> GroupSource:
+        """Return the source of groups that the object is; see `group_source`."""
+        return group_source(self.metadata, self.kind, templates, lost=self.lost, **given)
+
+
 class ControllerGate(NamedTuple):
     """A scheduling gate that a controller keeps on pods until another object has its minimum.
 
@@ -68,11 +96,12 @@ class WorkloadKind:
         plural: its name in the API's paths.
         short_names: what people call it besides, as `kubectl` does.
         versions: of its API group, the one that is preferred first.
-        wire: what its objects are decoded as; None where they do not group pods.
-        normalize: wire to model; raises `InvalidObject` where the purpose of the object makes no sense.
+        normalize: object to model; raises `InvalidObject` where the purpose of the object makes no sense. None where
+            objects do not group pods.
         made: the pods, or other owners, that its controller makes of an object; None where it makes none.
         made_per_node: the same, of a controller that makes one pod for each node.
-        suspend: the mappings inside `spec` that lead to its switch `suspend`; None where it has none.
+        suspend: the mappings inside `spec` that lead to its switch `suspend`, beside which it may have a deadline; None
+            where it has none.
         name_label: the label by which a pod names its object; empty where only its owners tell.
         instance_label: the label that distinguishes the groups of one object; empty where it is one group.
         template_label: the same, where each of these groups has a template of its own that the label names.
@@ -83,8 +112,7 @@ class WorkloadKind:
     kind: str
     plural: str = ""
     versions: tuple[str, ...] = ()
-    wire: type[Any] | None = None
-    normalize: Callable[[Any, Lost], GroupSource] | None = None
+    normalize: Callable[[ReadObject], GroupSource] | None = None
     made: Callable[[Object], Iterable[Made]] | None = None
     made_per_node: Callable[[Object, NodesFor], Iterable[Made]] | None = None
     suspend: tuple[str, ...] | None = None
@@ -99,6 +127,32 @@ class WorkloadKind:
     def group(self) -> str:
         """The API group; empty for the core group."""
         return self.kind.partition(".")[2]
+
+    def source(self, wire: PlainObject, lost: Lost) -> GroupSource:
+        """Return the source of groups that an object is: as its dialect says, and suspended or with a deadline."""
+        assert self.normalize is not None
+        meta = wire.metadata
+        # What is no status says nothing.
+        status = wire.status if isinstance(wire.status, dict) else {}
+        given = Fields(subject_of(self.kind, meta.namespace, meta.name), {"spec": wire.spec, "status": status})
+        spec = given.inside("spec")
+        source = self.normalize(ReadObject(self.kind, meta, spec, given.inside("status"), lost))
+        if (policy := self.run_policy(spec)) is None:
+            return source
+        deadline_s = said_count(policy.value.get("activeDeadlineSeconds"))
+        return replace(
+            source,
+            suspended=policy.flag("suspend"),
+            active_deadline_s=least_limit_s(deadline_s, source.active_deadline_s),
+        )
+
+    def run_policy(self, spec: Fields) -> Fields | None:
+        """Return the mapping inside a `spec` that has the switch `suspend`; None where there is no switch."""
+        if self.suspend is None:
+            return None
+        for name in self.suspend:
+            spec = spec.inside(name)
+        return spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import msgspec
-
-from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import ControllerGate, Dialect, WorkloadKind, named_by
-from kaicore.rules.groups.dialects.source import count, group_source, source_subject
+from kaicore.rules.groups.dialects.dialect import ControllerGate, Dialect, ReadObject, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.source import check_names
 from kaicore.rules.groups.kai_topology import TOPOLOGY_ANNOTATION
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, name_of, spec_of
-from kaicore.rules.objects.wire import KubernetesObject, Wire
 
 POD_GANG = "PodGang.scheduler.grove.io"
 POD_CLIQUE_SET = "PodCliqueSet.grove.io"
@@ -33,84 +29,34 @@ _TOPOLOGY = f"{_GROVE}/topology-name"
 _BASE_GANG = f"{_GROVE}/base-podgang"
 
 
-class PackConstraint(Wire):
-    """Labels of nodes that pods must, or should, have alike."""
-
-    required: str | None = None
-    preferred: str | None = None
-
-
-class GroveTopology(Wire):
-    """A place in the network."""
-
-    pack_constraint: PackConstraint | None = None
-
-
-class GangPods(Wire):
-    """Pods of a PodGang that are alike: those of one PodClique."""
-
-    name: str = ""
-    min_replicas: int | None = None
-    topology_constraint: GroveTopology | None = None
-
-
-class GangPart(Wire):
-    """A part of a PodGang with a place of its own in the network: a replica of a scaling group."""
-
-    name: str = ""
-    pod_group_names: list[str] | None = None
-    topology_constraint: GroveTopology | None = None
-
-
-class PodGangSpec(Wire):
-    """The pods of a PodGang."""
-
-    podgroups: list[GangPods] | None = None
-    topology_constraint: GroveTopology | None = None
-    topology_constraint_group_configs: list[GangPart] | None = None
-    priority_class_name: str | None = None
-
-
-class PodGangObject(KubernetesObject):
-    """A `scheduler.grove.io/v1alpha1` PodGang."""
-
-    spec: PodGangSpec = msgspec.field(default_factory=PodGangSpec)
-
-
-def normalize_pod_gang(wire: PodGangObject, lost: Lost = unheard) -> GroupSource:
+def normalize_pod_gang(gang: ReadObject) -> GroupSource:
     """Reduce a PodGang: the least pods of all its PodCliques start together, each part in a place of its own."""
-    spec, subject = wire.spec, source_subject(POD_GANG, wire)
-    annotations = wire.metadata.annotations or {}
+    spec, annotations = gang.spec, gang.annotations
     topology = annotations.get(_TOPOLOGY) or annotations.get(TOPOLOGY_ANNOTATION, "")
     parent_of: dict[str, str] = {}
     parts: list[PodSet] = []
-    for index, part in enumerate(spec.topology_constraint_group_configs or ()):
-        where = f"spec.topologyConstraintGroupConfigs[{index}]"
-        if part.pod_group_names:
-            parts.append(PodSet(part.name, topology=_place(part.topology_constraint, topology, where=where)))
-            parent_of |= dict.fromkeys(part.pod_group_names, part.name)
+    for part in spec.items("topologyConstraintGroupConfigs"):
+        if names := part.texts("podGroupNames"):
+            parts.append(PodSet(part.text("name"), topology=_place(part, topology)))
+            parent_of |= dict.fromkeys(names, part.text("name"))
     leaves = []
-    for index, one in enumerate(spec.podgroups or ()):
-        where = f"spec.podgroups[{index}]"
-        least = count(one.min_replicas, 0, subject=subject, field=f"{where}.minReplicas")
-        place = _place(one.topology_constraint, topology, where=where)
-        leaves.append(PodSet(one.name, parent_of.get(one.name, ""), least, topology=place, rank=RankSource(_POD_INDEX)))
+    for item in spec.items("podgroups"):
+        name, least = item.text("name"), item.integer("minReplicas", 0)
+        place = _place(item, topology)
+        leaves.append(PodSet(name, parent_of.get(name, ""), least, topology=place, rank=RankSource(_POD_INDEX)))
     with_pods = {one.parent for one in leaves}
     sets = [one for one in parts if one.name in with_pods] + leaves
-    names = [one.name for one in sets]
-    if len(set(names)) < len(names) or "" in names:
-        raise InvalidObject(subject, "spec.podgroups", names, "need names, each of them once")
-    root = PodSet(topology=_place(spec.topology_constraint, topology, where="spec"))
-    template = GroupTemplate(sets=(root, *sets))
-    return group_source(wire, POD_GANG, (template,), priority_class=spec.priority_class_name, lost=lost)
+    check_names([one.name for one in sets], spec, "podgroups")
+    template = GroupTemplate(sets=(PodSet(topology=_place(spec, topology)), *sets))
+    return gang.source(template, priority_class=spec.text("priorityClassName"))
 
 
-def _place(given: GroveTopology | None, topology: str, *, where: str) -> TopologyConstraint | None:
-    pack = given.pack_constraint if given is not None else None
-    if pack is None or not (pack.required or pack.preferred):
+def _place(part: Fields, topology: str) -> TopologyConstraint | None:
+    pack = part.inside("topologyConstraint").inside("packConstraint")
+    required, preferred = pack.text("required"), pack.text("preferred")
+    if not (required or preferred):
         return None
-    field = f"{where}.topologyConstraint.packConstraint"
-    return TopologyConstraint(topology, required=pack.required or "", preferred=pack.preferred or "", field=field)
+    return TopologyConstraint(topology, required=required, preferred=preferred, field=pack.path)
 
 
 class _Clique(NamedTuple):
@@ -188,22 +134,14 @@ def _in_order(template: Fields, of_gang: list[_Clique]) -> list[_Clique]:
     for one in of_gang:
         parents = before.get(one.template.text("name"), [])
         if order == "Explicit":
-            parents = _starts_after(one.template)
+            parents = one.template.inside("spec", required=True).texts("startsAfter")
         ordered.append(one._replace(after=tuple(name for parent in parents for name in by_template.get(parent, ()))))
     return ordered
 
 
-def _starts_after(template: Fields) -> list[str]:
-    spec = template.inside("spec", required=True)
-    names = spec.value.get("startsAfter") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise spec.error("startsAfter", "must be a list of names")
-    return names
-
-
 def _clique_names(group: Fields, templates: Mapping[str, Fields]) -> list[str]:
-    names = group.value.get("cliqueNames")
-    if not isinstance(names, list) or any(one not in templates for one in names):
+    names = group.texts("cliqueNames")
+    if not names or any(one not in templates for one in names):
         raise group.error("cliqueNames", f"must be a list of cliques; there are {', '.join(templates)}")
     return names
 
@@ -296,7 +234,6 @@ DIALECT = Dialect(
             POD_GANG,
             "podgangs",
             ("v1alpha1",),
-            PodGangObject,
             normalize_pod_gang,
             name_label=POD_GANG_LABEL,
             pod_set=named_by(POD_CLIQUE_LABEL),

@@ -7,63 +7,19 @@ while it runs.
 Source: Kubernetes 1.36, `pkg/controller/job` (`job_controller.go`, `pod_failure_policy.go`, `backoff_utils.go`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
-import msgspec
-
-from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects import source
-from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind
+from kaicore.errors import InvalidObject
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind
+from kaicore.rules.groups.dialects.source import pod_set_template
 from kaicore.rules.groups.labels import JOB, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, JobFailures, PodSet, RankSource
 from kaicore.rules.model.node import KUEUE_TOPOLOGY
 from kaicore.rules.objects.made import Made, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, is_finished, name_of, spec_of, status_of
-from kaicore.rules.objects.wire import KubernetesObject, Wire
-
-
-class PodConditionPattern(Wire):
-    """A condition of a failed pod."""
-
-    type: str = ""
-    status: str | None = None
-
-
-class PodFailureRule(Wire):
-    """A Job's rule for a failed pod, where every condition of the rule holds."""
-
-    action: str = ""
-    on_pod_conditions: list[PodConditionPattern] | None = None
-
-
-class PodFailurePolicy(Wire):
-    """Rules of which the first that matches counts."""
-
-    rules: list[PodFailureRule] | None = None
-
-
-class JobSpec(Wire):
-    """A Job's number of running pods, and of allowed failures."""
-
-    parallelism: int | None = None
-    completions: int | None = None
-    completion_mode: str | None = None
-    template: source.PodTemplate | None = None
-    backoff_limit: int | None = None
-    backoff_limit_per_index: int | None = None
-    suspend: bool | None = None
-    pod_failure_policy: PodFailurePolicy | None = None
-    active_deadline_seconds: int | None = None
-
-
-class JobObject(KubernetesObject):
-    """A `batch/v1` Job."""
-
-    spec: JobSpec = msgspec.field(default_factory=JobSpec)
-    status: source.PodCounts = msgspec.field(default_factory=source.PodCounts)
-
+from kaicore.rules.objects.wire import said_count
 
 MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 
@@ -74,48 +30,48 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 _MOST_DIGITS = 10
 
 
-def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
+def normalize_job(job: ReadObject) -> GroupSource:
     """Reduce a Job: its pods start one by one, unless an annotation names a minimum.
 
     One with a queue of Kueue starts as a whole, as Kueue admits it, or with as many pods as partial admission may leave
     of it (Kueue 0.14, `pkg/controller/jobs/job`). So does one with pods that must be near each other in Kueue's words.
     Raises InvalidObject: an annotation, or how many pods run at once, is no count.
     """
-    subject = source.source_subject(JOB, wire)
-    annotations, least = wire.metadata.annotations or {}, 1
-    template = job_template(wire.spec, field="spec", pods=0)._replace(works=True)
+    annotations, least = job.annotations, 1
+    template = job_template(job.spec, pods=0)._replace(works=True)
     topology = with_templates((PodSet(),), {"": template})[0].topology
     near = topology is not None and topology.kind == KUEUE_TOPOLOGY
-    if near or KUEUE_QUEUE_LABEL in (wire.metadata.labels or {}):
-        whole = pods_at_once(wire.spec, subject=subject, field="spec")
+    if near or KUEUE_QUEUE_LABEL in (job.metadata.labels or {}):
+        whole = pods_at_once(job.spec)
         template = template._replace(pods=whole)
-        least = min(_annotated_count(annotations, MIN_PARALLELISM_ANNOTATION, subject=subject) or whole, whole)
-    least = _annotated_count(annotations, MIN_MEMBER_ANNOTATION, subject=subject) or least
+        least = min(_annotated_count(job, MIN_PARALLELISM_ANNOTATION) or whole, whole)
+    least = _annotated_count(job, MIN_MEMBER_ANNOTATION) or least
     # What starts one by one waits for none of the others, whatever became of them: that is no news.
-    ended = source.said_count(wire.status.succeeded) if least > 1 else 0
+    ended = said_count(job.status.value.get("succeeded")) if least > 1 else 0
     sets = with_templates((PodSet(min_pods=least, ended=ended),), {"": template}, owner=annotations)
-    return source.group_source(wire, JOB, (GroupTemplate(sets=sets),), lost=lost, failures=job_failures(wire))
+    failures = job_failures(job.spec, job.status)
+    return job.source(GroupTemplate(sets=sets), failures=failures)
 
 
-def job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:
-    """Return the pod template of a Job's spec that stands in a field, and where its pods tell their index."""
-    rank = RankSource(COMPLETION_INDEX) if spec.completion_mode == "Indexed" else None
-    return PodSetTemplate(source.annotations_of(spec.template), f"{field}.template.metadata", pods, rank=rank)
+def job_template(spec: Fields, *, pods: int) -> PodSetTemplate:
+    """Return the pod template of a Job's spec, and where its pods tell their index."""
+    rank = RankSource(COMPLETION_INDEX) if spec.text("completionMode") == "Indexed" else None
+    return pod_set_template(spec.inside("template"), pods)._replace(rank=rank)
 
 
-def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
-    text = annotations.get(name)
+def _annotated_count(job: ReadObject, name: str) -> int:
+    text = job.annotations.get(name)
     if text is None:
         return 0
     if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
-        raise InvalidObject(subject, f"metadata.annotations[{name}]", text, "is no count of 1 or more")
+        raise InvalidObject(job.spec.subject, f"metadata.annotations[{name}]", text, "is no count of 1 or more")
     return int(text)
 
 
-def pods_at_once(spec: JobSpec, *, subject: str, field: str) -> int:
+def pods_at_once(spec: Fields) -> int:
     """Return how many pods of a Job run at once. Raises InvalidObject: a count is none."""
-    parallel = source.count(spec.parallelism, 1, subject=subject, field=f"{field}.parallelism")
-    return min(parallel, source.count(spec.completions, parallel, subject=subject, field=f"{field}.completions"))
+    parallel = spec.integer("parallelism", 1)
+    return min(parallel, spec.integer("completions", parallel))
 
 
 #: `spec.backoffLimit` where nothing is said.
@@ -124,30 +80,30 @@ _DEFAULT_LIMIT = 6
 _DISRUPTION_TARGET = "DisruptionTarget"
 
 
-def job_failures(wire: JobObject) -> JobFailures | None:
+def job_failures(spec: Fields, status: Fields) -> JobFailures | None:
     """Return how many failures a Job bears; None where those by evictions are ignored."""
-    action = _action(wire.spec)
+    action = _action(spec)
     if action == "Ignore":
         return None
-    failed = source.said_count(wire.status.failed)
+    failed = said_count(status.value.get("failed"))
     if action == "FailJob":
         return JobFailures(limit=failed, failed=failed)
-    if wire.spec.backoff_limit_per_index is not None:
-        per_index = 0 if action == "FailIndex" else source.said_count(wire.spec.backoff_limit_per_index)
-        return JobFailures(limit=per_index, per_index=True)
-    limit = _DEFAULT_LIMIT if wire.spec.backoff_limit is None else source.said_count(wire.spec.backoff_limit)
-    return JobFailures(limit=limit, failed=failed)
+    limit_per_index = spec.integer("backoffLimitPerIndex", None)
+    if limit_per_index is not None:
+        return JobFailures(limit=0 if action == "FailIndex" else limit_per_index, per_index=True)
+    return JobFailures(limit=spec.integer("backoffLimit", _DEFAULT_LIMIT), failed=failed)
 
 
-def _action(spec: JobSpec) -> str:
+def _action(spec: Fields) -> str:
     """Return what the first rule about the condition says; `Count` where none does."""
-    rules = spec.pod_failure_policy.rules if spec.pod_failure_policy is not None else None
-    return next((rule.action for rule in rules or () if _is_about_evictions(rule)), "Count")
+    rules = spec.inside("podFailurePolicy").items("rules")
+    return next((rule.text("action") for rule in rules if _is_about_evictions(rule)), "Count")
 
 
-def _is_about_evictions(rule: PodFailureRule) -> bool:
+def _is_about_evictions(rule: Fields) -> bool:
     return any(
-        one.type == _DISRUPTION_TARGET and (one.status or "True") == "True" for one in rule.on_pod_conditions or ()
+        one.text("type") == _DISRUPTION_TARGET and (one.text("status") or "True") == "True"
+        for one in rule.items("onPodConditions")
     )
 
 
@@ -158,7 +114,7 @@ _ENDS = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 def job_pods(job: Object) -> Iterator[Made]:
     """Yield the pods that a Job has active at first: as many as run at once, the lowest indexes first."""
     spec, status = spec_of(job), status_of(job)
-    if spec.flag("suspend") or is_finished(job, *_ENDS):
+    if is_finished(job, *_ENDS):
         return
     completions = None if spec.value.get("completions") is None else spec.integer("completions", 0)
     if completions is None and spec.value.get("parallelism") is None:
@@ -214,6 +170,6 @@ def _labels(job: Object) -> dict[str, str]:
 
 DIALECT = Dialect(
     "Kubernetes' batch",
-    (WorkloadKind(JOB, "jobs", ("v1",), JobObject, normalize_job, job_pods, suspend=()),),
+    (WorkloadKind(JOB, "jobs", ("v1",), normalize_job, job_pods, suspend=()),),
     annotations=("batch.kubernetes.io/",),
 )

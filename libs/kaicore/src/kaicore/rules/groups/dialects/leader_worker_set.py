@@ -8,13 +8,11 @@ their leader.
 from collections.abc import Iterator
 from copy import deepcopy
 
-import msgspec
 from msgspec.structs import replace
 
-from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.rules.groups.dialects.apps import template_hash
-from kaicore.rules.groups.dialects.dialect import Dialect, SetName, WorkloadKind
-from kaicore.rules.groups.dialects.source import PodTemplate, annotations_of, count, group_source
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, SetName, WorkloadKind
+from kaicore.rules.groups.dialects.source import pod_set_template
 from kaicore.rules.groups.kai_topology import names_segments
 from kaicore.rules.groups.labels import own_rank
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
@@ -22,7 +20,6 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSo
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.made import Made, keep_alone, made_object, mapping_in, pod_from, require
 from kaicore.rules.objects.mappings import Fields, Object, annotation_of, name_of, namespace_of, sha1_key, spec_of
-from kaicore.rules.objects.wire import KubernetesObject, Wire, subject_of
 
 LEADER_WORKER_SET = "LeaderWorkerSet.leaderworkerset.x-k8s.io"
 LWS_NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
@@ -36,73 +33,31 @@ _EXCLUSIVE_TOPOLOGY = f"{_PREFIX}/exclusive-topology"
 #: them: the first so many as the set has at least.
 FIRST_WORKERS = "workers-0"
 
-
-class SubGroupPolicy(Wire):
-    """The sub-groups of a leader and its workers, and whether the leader is in the first of them."""
-
-    sub_group_policy_type: str | None = None
-    sub_group_size: int | None = None
-
-
-class LeaderWorkerTemplate(Wire):
-    """A leader and its workers."""
-
-    size: int | None = None
-    sub_group_policy: SubGroupPolicy | None = None
-    leader_template: PodTemplate | None = None
-    worker_template: PodTemplate | None = None
-
-
-class LeaderWorkerSetSpec(Wire):
-    """The groups of a LeaderWorkerSet."""
-
-    leader_worker_template: LeaderWorkerTemplate = msgspec.field(default_factory=LeaderWorkerTemplate)
-    startup_policy: str | None = None
-
-
-class LeaderWorkerSetObject(KubernetesObject):
-    """A `leaderworkerset.x-k8s.io/v1` LeaderWorkerSet."""
-
-    spec: LeaderWorkerSetSpec = msgspec.field(default_factory=LeaderWorkerSetSpec)
-
-
-_FIELD = "spec.leaderWorkerTemplate"
-
 #: The set of a leader and the workers that share its segment.
 _FIRST_SEGMENT = "segment-0"
 
 
-def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unheard) -> GroupSource:
+def normalize_leader_worker_set(owner: ReadObject) -> GroupSource:
     """Reduce a LeaderWorkerSet: each leader starts with its workers, or before them where they are made after it."""
-    subject = subject_of(LEADER_WORKER_SET, wire.metadata.namespace, wire.metadata.name)
-    given = wire.spec.leader_worker_template
-    size = count(given.size, 1, subject=subject, field=f"{_FIELD}.size")
-    if not size:
-        raise InvalidObject(subject, f"{_FIELD}.size", size, "is no count of 1 or more")
-    sets = _sets(wire, size, subject=subject)
-    return group_source(wire, LEADER_WORKER_SET, (GroupTemplate(sets=sets),), lost=lost)
+    return owner.source(GroupTemplate(sets=_sets(owner)))
 
 
-def _sets(wire: LeaderWorkerSetObject, size: int, *, subject: str) -> tuple[PodSet, ...]:
-    given, owner = wire.spec.leader_worker_template, wire.metadata.annotations or {}
+def _sets(owner: ReadObject) -> tuple[PodSet, ...]:
+    given = owner.spec.inside("leaderWorkerTemplate")
+    size = given.integer("size", 1, least=1)
     # Workers that are made when their leader runs start together after it: the second of two sub-groups.
-    least = 1 if wire.spec.startup_policy == "LeaderReady" else None
+    least = 1 if owner.spec.text("startupPolicy") == "LeaderReady" else None
     sets: tuple[PodSet, ...] = (PodSet(min_sets=least), PodSet("leader", min_pods=1))
     if size > 1:
         sets = (*sets, PodSet("workers", min_pods=size - 1))
-    workers = PodSetTemplate(
-        annotations_of(given.worker_template),
-        f"{_FIELD}.workerTemplate.metadata",
-        size - 1,
-        rank=RankSource(LWS_WORKER_LABEL, 1),
-        works=True,
-    )
-    if names_segments(workers.annotations) or names_segments(owner):
-        return _segmented(sets, workers, given, owner, subject=subject)
-    if given.leader_template is None:
+    workers = pod_set_template(given.inside("workerTemplate"), size - 1)
+    workers = workers._replace(rank=RankSource(LWS_WORKER_LABEL, 1), works=True)
+    if names_segments(workers.annotations) or names_segments(owner.annotations):
+        return _segmented(sets, workers, given.inside("subGroupPolicy"), owner.annotations)
+    if given.value.get("leaderTemplate") is None:
         return _of_one_template(sets, workers, size)
-    leader = PodSetTemplate(annotations_of(given.leader_template), f"{_FIELD}.leaderTemplate.metadata", 1, leads=True)
-    return with_templates(sets, {"leader": leader, "workers": workers}, owner=owner)
+    leader = pod_set_template(given.inside("leaderTemplate"), 1)._replace(leads=True)
+    return with_templates(sets, {"leader": leader, "workers": workers}, owner=owner.annotations)
 
 
 def _of_one_template(sets: tuple[PodSet, ...], workers: PodSetTemplate, size: int) -> tuple[PodSet, ...]:
@@ -126,29 +81,21 @@ def _starts_apart(topology: TopologyConstraint) -> TopologyConstraint:
 
 
 def _segmented(
-    sets: tuple[PodSet, ...],
-    workers: PodSetTemplate,
-    given: LeaderWorkerTemplate,
-    owner: dict[str, str],
-    *,
-    subject: str,
+    sets: tuple[PodSet, ...], workers: PodSetTemplate, policy: Fields, owner: dict[str, str]
 ) -> tuple[PodSet, ...]:
     """Return the tree of a leader and workers that are placed in segments of KAI.
 
     The leader is in the first segment: one of its pods where the size of the set divides by that of the segments, else
     besides them. With `LeaderExcluded` it is in none.
     """
-    policy = given.sub_group_policy
-    given_size = policy.sub_group_size if policy is not None else None
-    length = count(given_size, 0, subject=subject, field=f"{_FIELD}.subGroupPolicy.subGroupSize")
     pods = workers.pods
-    workers = workers._replace(pods=pods + 1, segment_size=length)
+    workers = workers._replace(pods=pods + 1, segment_size=policy.integer("subGroupSize", 0))
     (whole,) = with_templates((PodSet(min_pods=pods + 1),), {"": workers}, owner=owner)
     topology = whole.topology
     root, leader, *rest = sets
     if topology is None or not topology.slices or not rest:
         return (replace(root, topology=topology), leader, *rest)
-    if policy is not None and policy.sub_group_policy_type == "LeaderExcluded":
+    if policy.text("subGroupPolicyType") == "LeaderExcluded":
         if pods % topology.slices[0].size:
             problem = f"{topology.field}: {pods} workers do not divide into segments of {topology.slices[0].size}"
             topology = TopologyConstraint(kind=topology.kind, problem=f"{problem}, and the leader is excluded")
@@ -201,9 +148,7 @@ def leader_worker_set_pods(owner: Object) -> Iterator[Made]:
     template = spec.inside("leaderWorkerTemplate", required=True)
     worker = template.inside("workerTemplate", required=True)
     leader = template.inside("leaderTemplate") if template.value.get("leaderTemplate") else worker
-    size = template.pods("size", 1)
-    if not size:
-        raise template.error("size", "must be 1 or more")
+    size = template.pods("size", 1, least=1)
     revision = template_hash(template)
     leaders = _stateful_set(owner, name_of(owner))
     topology_key = annotation_of(owner, _EXCLUSIVE_TOPOLOGY)
@@ -212,9 +157,9 @@ def leader_worker_set_pods(owner: Object) -> Iterator[Made]:
         workers = _stateful_set(owner, leader_name)
         for index in range(size):
             labels = {
-                f"{_PREFIX}/name": name_of(owner),
-                f"{_PREFIX}/group-index": str(group),
-                f"{_PREFIX}/worker-index": str(index),
+                LWS_NAME_LABEL: name_of(owner),
+                LWS_GROUP_LABEL: str(group),
+                LWS_WORKER_LABEL: str(index),
                 f"{_PREFIX}/template-revision-hash": revision,
                 _GROUP_KEY: sha1_key(f"{namespace_of(owner)}/{leader_name}"),
             }
@@ -324,7 +269,6 @@ DIALECT = Dialect(
             LEADER_WORKER_SET,
             "leaderworkersets",
             ("v1",),
-            LeaderWorkerSetObject,
             normalize_leader_worker_set,
             leader_worker_set_pods,
             name_label=LWS_NAME_LABEL,

@@ -8,17 +8,13 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-import msgspec
-
-from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.job import submitter_pod
-from kaicore.rules.groups.dialects.source import PodTemplate, annotations_of, count, group_source, source_subject
-from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
+from kaicore.rules.groups.dialects.source import pod_set_template
+from kaicore.rules.groups.pod_templates import with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, generated_name, name_of, spec_of, status_of
-from kaicore.rules.objects.wire import KubernetesObject, Wire
 
 RAY_CLUSTER = "RayCluster.ray.io"
 RAY_JOB = "RayJob.ray.io"
@@ -31,109 +27,47 @@ SUBMITTER = "submitter"
 _ENDED = ("Complete", "Failed")
 
 
-class RayWorkerGroup(Wire):
-    """Workers that are alike."""
-
-    group_name: str = ""
-    replicas: int | None = None
-    min_replicas: int | None = None
-    num_of_hosts: int | None = None
-    suspend: bool | None = None
-    template: PodTemplate | None = None
-
-
-class RayHeadGroup(Wire):
-    """The head."""
-
-    template: PodTemplate | None = None
-
-
-class RayClusterSpec(Wire):
-    """The pods of a RayCluster."""
-
-    head_group_spec: RayHeadGroup | None = None
-    worker_group_specs: list[RayWorkerGroup] | None = None
-    enable_in_tree_autoscaling: bool | None = None
-    suspend: bool | None = None
-
-
-class RayClusterObject(KubernetesObject):
-    """A `ray.io/v1` RayCluster."""
-
-    spec: RayClusterSpec = msgspec.field(default_factory=RayClusterSpec)
-
-
-class RayJobSpec(Wire):
-    """A RayJob brings its cluster, unless it uses one that is there."""
-
-    ray_cluster_spec: RayClusterSpec | None = None
-    suspend: bool | None = None
-    submitter_pod_template: PodTemplate | None = None
-    active_deadline_seconds: int | None = None
-
-
-class RayJobObject(KubernetesObject):
-    """A `ray.io/v1` RayJob."""
-
-    spec: RayJobSpec = msgspec.field(default_factory=RayJobSpec)
-
-
-def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> GroupSource:
+def normalize_ray_cluster(cluster: ReadObject) -> GroupSource:
     """Reduce a RayCluster: its head and the workers that each group asks for start together.
 
     With its autoscaler, which makes the others later, the least workers that each group asks for.
     """
-    subject = source_subject(RAY_CLUSTER, wire)
-    sets = _ray_sets(wire.spec, wire.metadata.annotations, subject=subject, field="spec")
-    labels = wire.metadata.labels or {}
-    return group_source(
-        wire, RAY_CLUSTER, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
-    )
+    return _ray_source(cluster, _ray_sets(cluster.spec, cluster.annotations))
 
 
-def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
+def normalize_ray_job(job: ReadObject) -> GroupSource:
     """Reduce a RayJob: the pods of its cluster; the one that submits it comes when the cluster is there."""
-    subject = source_subject(RAY_JOB, wire)
-    cluster = wire.spec.ray_cluster_spec
     sets: tuple[PodSet, ...] = (PodSet(min_pods=1),)
-    if cluster is not None:
-        submitter = _template_of(wire.spec.submitter_pod_template, 1, where="spec.submitterPodTemplate.metadata")
+    if job.spec.value.get("rayClusterSpec") is not None:
+        submitter = pod_set_template(job.spec.inside("submitterPodTemplate"), 1)
         sets = (
-            *_ray_sets(cluster, wire.metadata.annotations, subject=subject, field="spec.rayClusterSpec"),
+            *_ray_sets(job.spec.inside("rayClusterSpec"), job.annotations),
             *with_templates((PodSet(SUBMITTER),), {SUBMITTER: submitter._replace(leads=True)}),
         )
-    labels = wire.metadata.labels or {}
-    return group_source(
-        wire, RAY_JOB, (GroupTemplate(sets=sets),), priority_class=labels.get(RAY_PRIORITY_LABEL), lost=lost
-    )
+    return _ray_source(job, sets)
 
 
-def _ray_sets(
-    spec: RayClusterSpec, annotations: Mapping[str, str] | None, *, subject: str, field: str
-) -> tuple[PodSet, ...]:
+def _ray_source(owner: ReadObject, sets: tuple[PodSet, ...]) -> GroupSource:
+    priority_class = (owner.metadata.labels or {}).get(RAY_PRIORITY_LABEL)
+    return owner.source(GroupTemplate(sets=sets), priority_class=priority_class)
+
+
+def _ray_sets(spec: Fields, annotations: Mapping[str, str]) -> tuple[PodSet, ...]:
     sets = [PodSet(), PodSet("headgroup", min_pods=1)]
-    head = spec.head_group_spec.template if spec.head_group_spec is not None else None
-    pod_templates = {
-        "headgroup": _template_of(head, 1, where=f"{field}.headGroupSpec.template.metadata")._replace(leads=True)
-    }
-    for index, one in enumerate(spec.worker_group_specs or ()):
-        where = f"{field}.workerGroupSpecs[{index}]"
-        wanted = count(one.replicas, 0, subject=subject, field=f"{where}.replicas")
-        least = count(one.min_replicas, 0, subject=subject, field=f"{where}.minReplicas")
-        hosts = count(one.num_of_hosts, 1, subject=subject, field=f"{where}.numOfHosts")
-        if not one.group_name or one.group_name in (pod_set.name for pod_set in sets):
-            raise InvalidObject(subject, f"{where}.groupName", one.group_name, "is there twice or empty")
+    head = pod_set_template(spec.inside("headGroupSpec").inside("template"), 1)
+    pod_templates = {"headgroup": head._replace(leads=True)}
+    for group in spec.items("workerGroupSpecs"):
+        wanted, least = group.integer("replicas", 0), group.integer("minReplicas", 0)
+        hosts, name = group.integer("numOfHosts", 1), group.text("groupName")
+        if not name or name in (pod_set.name for pod_set in sets):
+            raise group.error("groupName", "is there twice or empty")
         # KubeRay brings the replicas within their bounds, so that there are never less than the minimum. Only its
         # autoscaler makes fewer of them than are asked for (KubeRay 1.4, `volcano_scheduler.go`).
         pods = max(least, wanted) * hosts
-        together = (least or wanted) * hosts if spec.enable_in_tree_autoscaling else pods
-        sets.append(PodSet(one.group_name, min_pods=0 if one.suspend else together))
-        pod_templates[one.group_name] = _template_of(one.template, pods, where=f"{where}.template.metadata")
+        together = (least or wanted) * hosts if spec.flag("enableInTreeAutoscaling") else pods
+        sets.append(PodSet(name, min_pods=0 if group.flag("suspend") else together))
+        pod_templates[name] = pod_set_template(group.inside("template"), pods)
     return with_templates(sets, pod_templates, owner=annotations)
-
-
-def _template_of(template: PodTemplate | None, pods: int, *, where: str) -> PodSetTemplate:
-    return PodSetTemplate(annotations_of(template), where, pods)
 
 
 def _same(cpu: str, memory: str) -> dict[str, Any]:
@@ -143,8 +77,6 @@ def _same(cpu: str, memory: str) -> dict[str, Any]:
 def ray_cluster_pods(cluster: Object) -> Iterator[Made]:
     """Yield the head and the workers of a RayCluster."""
     spec = spec_of(cluster)
-    if spec.flag("suspend"):
-        return
     name = name_of(cluster)
     template = spec.inside("headGroupSpec", required=True).inside("template", required=True)
     labels = _ray_labels(name, group="headgroup", node_type="head")
@@ -168,7 +100,7 @@ def ray_cluster_pods(cluster: Object) -> Iterator[Made]:
 def ray_job_parts(job: Object) -> list[Made]:
     """Return the RayCluster of a RayJob and the Job that submits it; nothing where it uses a cluster that is there."""
     spec, status = spec_of(job), status_of(job)
-    if spec.flag("suspend") or spec.value.get("clusterSelector") or status.text("jobDeploymentStatus") in _ENDED:
+    if spec.value.get("clusterSelector") or status.text("jobDeploymentStatus") in _ENDED:
         return []
     name = name_of(job)
     made = [_own_cluster(job, "RayJob", spec.inside("rayClusterSpec", required=True), name=f"{name}-")]
@@ -185,10 +117,7 @@ def ray_job_parts(job: Object) -> list[Made]:
 
 def ray_service_cluster(service: Object) -> list[Made]:
     """Return the RayCluster of a RayService: the one that serves, of those that an upgrade has beside each other."""
-    spec = spec_of(service)
-    if spec.flag("suspend"):
-        return []
-    config = spec.inside("rayClusterConfig", required=True)
+    config = spec_of(service).inside("rayClusterConfig", required=True)
     return [_own_cluster(service, "RayService", config, name=f"{name_of(service)}-raycluster-")]
 
 
@@ -209,7 +138,7 @@ def _own_cluster(owner: Object, kind: str, config: Fields, *, name: str) -> Made
 def _ray_labels(cluster: str, *, group: str, node_type: str) -> dict[str, str]:
     return {
         "ray.io/cluster": cluster,
-        "ray.io/group": group,
+        RAY_GROUP_LABEL: group,
         "ray.io/node-type": node_type,
         "ray.io/identifier": f"{cluster}-{node_type}"[-63:].lstrip("-"),
         "ray.io/is-ray-node": "yes",
@@ -233,7 +162,6 @@ DIALECT = Dialect(
             RAY_CLUSTER,
             "rayclusters",
             ("v1",),
-            RayClusterObject,
             normalize_ray_cluster,
             ray_cluster_pods,
             suspend=(),
@@ -243,7 +171,6 @@ DIALECT = Dialect(
             RAY_JOB,
             "rayjobs",
             ("v1",),
-            RayJobObject,
             normalize_ray_job,
             ray_job_parts,
             suspend=(),

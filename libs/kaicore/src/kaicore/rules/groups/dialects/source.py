@@ -4,7 +4,7 @@ Source: the pod grouper of KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugin
 pods where it counts them all together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,44 +19,23 @@ from kaicore.rules.groups.labels import (
     PREEMPTION_DELAY_ANNOTATION,
     PRIORITY_CLASS_LABEL,
     declared_limit_s,
-    least_limit_s,
     queue_name,
 )
+from kaicore.rules.groups.pod_templates import PodSetTemplate
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.model.pod import controller
 from kaicore.rules.model.quantity import parse_duration
+from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.provisioning import PROVISIONING_CLASS_ANNOTATION
-from kaicore.rules.objects.wire import KubernetesObject, Wire, int32, seconds, subject_of
+from kaicore.rules.objects.wire import ObjectMeta, seconds, subject_of
 
 
-class TemplateMeta(Wire):
-    """The metadata of a template."""
+def pod_set_template(template: Fields, pods: int) -> PodSetTemplate:
+    """Return what the metadata of a pod template says about a set of so many pods; 0 where that is not known."""
+    metadata = template.inside("metadata")
+    return PodSetTemplate(metadata.text_by_name("annotations"), template.where("metadata"), pods)
 
-    annotations: dict[str, str] | None = None
-
-
-class PodTemplate(Wire):
-    """A source's pod template; the source's annotations say how the pods belong together."""
-
-    metadata: TemplateMeta | None = None
-
-
-def annotations_of(template: PodTemplate | None) -> dict[str, str]:
-    """Return the annotations of the pods that are made of a template; none where there is no template."""
-    metadata = template.metadata if template is not None else None
-    return (metadata.annotations if metadata is not None else None) or {}
-
-
-class PodCounts(Wire):
-    """The number of pods that have ended, deleted ones included."""
-
-    succeeded: int | None = None
-    failed: int | None = None
-
-
-#: Largest count that is believed, as in the schemas of these kinds.
-_MOST = 2**31 - 1
 
 #: Kueue's status names eight failed nodes at most.
 _FAILED_NODES = tuple("12345678")
@@ -65,17 +44,16 @@ _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
 
 def group_source(
-    wire: KubernetesObject, kind: str, templates: tuple[GroupTemplate, ...], *, lost: Lost, **given: Any
+    metadata: ObjectMeta, kind: str, templates: tuple[GroupTemplate, ...], *, lost: Lost, **given: Any
 ) -> GroupSource:
     """Return the source that an object is.
 
     Args:
-        wire: the object; its labels and annotations may name queue, priority class, preemptibility, delay and topology.
+        metadata: its labels and annotations may name queue, priority class, preemptibility, delay and topology.
         templates: the groups that it stands for.
         lost: is called with labels and annotations that say nothing that there is; they count as not there.
         given: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
     """
-    metadata = wire.metadata
     subject = subject_of(kind, metadata.namespace, metadata.name)
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
@@ -98,12 +76,9 @@ def group_source(
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
         "most_failed_nodes": _most_failed_nodes(annotations, subject=subject, lost=lost),
-        "suspended": _suspended(wire),
-        "active_deadline_s": _deadline_s(wire),
+        "active_deadline_s": declared_limit_s(labels, annotations),
     }
     fields |= {name: value for name, value in given.items() if value not in (None, "")}
-    if "priority" in fields:
-        fields["priority"] = int32(fields["priority"], subject=subject, field="spec.priority", lost=lost)
     return GroupSource(
         kind=kind,
         uid=metadata.uid,
@@ -123,22 +98,6 @@ def _most_failed_nodes(annotations: Mapping[str, str], *, subject: str, lost: Lo
         return int(text or 0)
     lost(InvalidObject(subject, f"metadata.annotations[{FAILED_NODES_THRESHOLD}]", text, "is no number of 1 to 8"))
     return 0
-
-
-def _suspended(wire: KubernetesObject) -> bool:
-    """Tell whether an owner says that its pods are not to be made yet: in its spec, or its run policy."""
-    spec = getattr(wire, "spec", None)
-    return any(getattr(part, "suspend", None) is True for part in (spec, getattr(spec, "run_policy", None)))
-
-
-def _deadline_s(wire: KubernetesObject) -> int:
-    """Return after how many seconds an object's pods are ended, 0 for never.
-
-    Its spec or its run policy says so (`activeDeadlineSeconds`), or a label of Kueue or an annotation of Volcano.
-    """
-    spec, metadata = getattr(wire, "spec", None), wire.metadata
-    said = [getattr(part, "active_deadline_seconds", None) or 0 for part in (spec, getattr(spec, "run_policy", None))]
-    return least_limit_s(*said, declared_limit_s(metadata.labels or {}, metadata.annotations or {}))
 
 
 def _with_topology(
@@ -188,23 +147,9 @@ def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
         return None
 
 
-def count(value: int | None, default: int, *, subject: str, field: str) -> int:
-    """Return how many; the default where nothing is said.
-
-    Raises InvalidObject: it is negative, or more than 32 bits hold.
-    """
-    if value is None:
-        return default
-    if not 0 <= value <= _MOST:
-        raise InvalidObject(subject, field, value, "is no count")
-    return value
-
-
-def source_subject(kind: str, wire: KubernetesObject) -> str:
-    """Name an object in an error."""
-    return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
-
-
-def said_count(value: int | None) -> int:
-    """Return a count that a status says; what is no count says nothing."""
-    return min(max(value or 0, 0), _MOST)
+def check_names(
+    names: Sequence[str], owner: Fields, field: str, problem: str = "need names, each of them once"
+) -> None:
+    """Raise InvalidObject where a name of the items of a list is empty or there twice."""
+    if len(set(names)) < len(names) or "" in names:
+        raise InvalidObject(owner.subject, owner.where(field), list(names), problem)

@@ -9,7 +9,7 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.groups.dialects import apps, grove, job, jobset, kubeflow, leader_worker_set, ray, volcano
 from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
 from kaicore.rules.objects.made import Made, take_free_name
-from kaicore.rules.objects.mappings import Object, group_of
+from kaicore.rules.objects.mappings import Object, group_of, spec_of
 
 DIALECTS: tuple[Dialect, ...] = (
     apps.DIALECT,
@@ -81,6 +81,9 @@ def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], No
 def _made(owner: Object, nodes_for: NodesFor) -> Iterable[Made]:
     workload = workload_of(owner)
     assert workload is not None
+    policy = workload.run_policy(spec_of(owner))
+    if policy is not None and policy.flag("suspend"):
+        return ()
     if workload.made_per_node is not None:
         return workload.made_per_node(owner, nodes_for)
     assert workload.made is not None

@@ -5,15 +5,13 @@ pods of a Job), `pkg/webhooks/admission/jobs/mutate` (defaults of a Job); for pa
 `docs/design/Network Topology Aware Scheduling.md`, and `training/v1alpha1` of `volcano.sh/apis`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import deepcopy
 
-import msgspec
 from msgspec.structs import replace
 
-from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import REST, Dialect, SetName, WorkloadKind
-from kaicore.rules.groups.dialects.source import count, group_source, said_count
+from kaicore.rules.groups.dialects.dialect import REST, Dialect, ReadObject, SetName, WorkloadKind
+from kaicore.rules.groups.dialects.source import check_names
 from kaicore.rules.groups.labels import HYPER_JOBS, OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_PREEMPTABLE
 from kaicore.rules.groups.pod_templates import refused_tiers, tier_topology
 from kaicore.rules.groups.tree import check_minimums
@@ -30,7 +28,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, name_of, namespace_of, spec_of, status_of
-from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, KubernetesObject, LabelSelector, Wire, subject_of
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, ObjectMeta, said_count
 
 TASK_NAME = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
@@ -38,141 +36,6 @@ PARTITION_LABEL = "volcano.sh/partition-id"
 
 #: Python reads no number of thousands of digits.
 _MOST_DIGITS = 10
-
-
-class VolcanoNetworkTopology(Wire):
-    """Up to which tier of the network pods may be apart."""
-
-    mode: str | None = None
-    highest_tier_allowed: int | None = None
-    highest_tier_name: str | None = None
-
-
-#: An object, or a list of one, as the examples of Volcano's design have it.
-VolcanoNetworkTopologies = VolcanoNetworkTopology | list[VolcanoNetworkTopology] | None
-
-
-class VolcanoPartitionPolicy(Wire):
-    """Parts of a task, each with a place of its own in the network."""
-
-    total_partitions: int | None = None
-    partition_size: int | None = None
-    min_partitions: int | None = None
-    network_topology: VolcanoNetworkTopology | None = None
-
-
-class VolcanoLifecyclePolicy(Wire):
-    """A job's reaction to an event of one of its pods."""
-
-    action: str | None = None
-    event: str | None = None
-    events: list[str] | None = None
-
-
-class VolcanoPodSpec(Wire):
-    """The scheduler of a task's pods; empty where the Job names it."""
-
-    scheduler_name: str | None = None
-
-
-class VolcanoPodTemplate(Wire):
-    """The template of a task's pods."""
-
-    spec: VolcanoPodSpec | None = None
-
-
-class VolcanoTask(Wire):
-    """Pods of a Volcano Job that are alike."""
-
-    name: str = ""
-    template: VolcanoPodTemplate | None = None
-    replicas: int | None = None
-    min_available: int | None = None
-    policies: list[VolcanoLifecyclePolicy] | None = None
-    partition_policy: VolcanoPartitionPolicy | None = None
-
-
-class VolcanoJobSpec(Wire):
-    """The tasks of a Volcano Job."""
-
-    min_available: int | None = None
-    tasks: list[VolcanoTask] | None = None
-    policies: list[VolcanoLifecyclePolicy] | None = None
-    queue: str | None = None
-    scheduler_name: str | None = None
-    priority_class_name: str | None = None
-    network_topology: VolcanoNetworkTopologies = None
-
-
-class VolcanoTaskState(Wire):
-    """The counts of a task's pods by phase."""
-
-    phase: dict[str, int] | None = None
-
-
-class VolcanoJobStatus(Wire):
-    """The status of a Volcano Job."""
-
-    task_status_count: dict[str, VolcanoTaskState] | None = None
-
-
-class VolcanoJobObject(KubernetesObject):
-    """A `batch.volcano.sh/v1alpha1` Job."""
-
-    spec: VolcanoJobSpec = msgspec.field(default_factory=VolcanoJobSpec)
-    status: VolcanoJobStatus = msgspec.field(default_factory=VolcanoJobStatus)
-
-
-class VolcanoSubGroupPolicy(Wire):
-    """Sub-groups that arise from labels."""
-
-    name: str = ""
-    sub_group_size: int | None = None
-    min_sub_groups: int | None = None
-    label_selector: LabelSelector | None = None
-    match_label_keys: list[str] | None = None
-    network_topology: VolcanoNetworkTopology | None = None
-
-
-class VolcanoPodGroupSpec(Wire):
-    """The spec of a `scheduling.volcano.sh` PodGroup."""
-
-    min_member: int | None = None
-    min_task_member: dict[str, int] | None = None
-    queue: str | None = None
-    priority_class_name: str | None = None
-    sub_group_policy: list[VolcanoSubGroupPolicy] | None = None
-    network_topology: VolcanoNetworkTopology | None = None
-
-
-class VolcanoPodGroup(KubernetesObject):
-    """A `scheduling.volcano.sh/v1beta1` PodGroup."""
-
-    spec: VolcanoPodGroupSpec = msgspec.field(default_factory=VolcanoPodGroupSpec)
-
-
-class HyperReplicatedJob(Wire):
-    """Jobs that are alike; `templateSpec` is what `training.volcano.sh` calls their template."""
-
-    name: str = ""
-    replicas: int | None = None
-    template: VolcanoJobSpec | None = None
-    template_spec: VolcanoJobSpec | None = None
-
-
-class HyperJobSpec(Wire):
-    """The Jobs of a HyperJob."""
-
-    min_available: int | None = None
-    replicated_jobs: list[HyperReplicatedJob] | None = None
-    network_topology: VolcanoNetworkTopologies = None
-
-
-class HyperJobObject(KubernetesObject):
-    """A HyperJob of `topology.volcano.sh` or `training.volcano.sh`."""
-
-    spec: HyperJobSpec = msgspec.field(default_factory=HyperJobSpec)
-
 
 #: Where pods tell which one of their task they are.
 TASK_RANK = RankSource(TASK_INDEX)
@@ -186,62 +49,63 @@ _EVICTION_EVENTS = frozenset({"PodEvicted", "*"})
 _ENDING_ACTIONS = frozenset({"AbortJob", "CompleteJob", "RestartJob", "TerminateJob"})
 
 
-def network_topology(given: VolcanoNetworkTopologies, *, field: str) -> TopologyConstraint | None:
+def network_topology(given: Fields) -> TopologyConstraint | None:
     """Return up to which tier of the network pods may be apart, None where nothing is said."""
-    if not given:
+    topologies, field = _topologies(given), given.where("networkTopology")
+    if not topologies:
         return None
-    if isinstance(given, list) and len(given) > 1:
-        return refused_tiers(field, "may be one only", len(given))
-    topology = given[0] if isinstance(given, list) else given
+    if len(topologies) > 1:
+        return refused_tiers(field, "may be one only", len(topologies))
+    (topology,) = topologies
     return tier_topology(
-        mode=topology.mode or "",
-        tier=topology.highest_tier_allowed,
-        tier_name=topology.highest_tier_name or "",
+        mode=topology.text("mode"),
+        tier=topology.integer("highestTierAllowed", None, least=-(2**31)),
+        tier_name=topology.text("highestTierName"),
         field=field,
     )
 
 
-def volcano_job_sets(
-    spec: VolcanoJobSpec, states: Mapping[str, VolcanoTaskState], *, subject: str, field: str
-) -> tuple[PodSet, ...]:
+def _topologies(given: Fields) -> list[Fields]:
+    """Return what is said of the network: an object, or a list of one, as the examples of Volcano's design have it."""
+    if isinstance(given.value.get("networkTopology"), dict):
+        return [given.inside("networkTopology")]
+    return given.items("networkTopology")
+
+
+def volcano_job_sets(spec: Fields, states: Fields) -> tuple[PodSet, ...]:
     """Return the tree of a job's tasks, and of their partitions.
 
     Args:
         states: what its status tells of its tasks, by name.
-        field: where the spec stands in it.
     """
     tasks: dict[str, tuple[PodSet, ...]] = {}
-    for index, task in enumerate(spec.tasks or ()):
-        where = f"{field}.tasks[{index}]"
-        name = task.name or f"default{index}"
+    for index, task in enumerate(spec.items("tasks")):
+        name = task.text("name") or f"default{index}"
         if name in tasks:
-            raise InvalidObject(subject, f"{where}.name", name, "is the name of another task")
-        ended = said_count((states[name].phase or {}).get("Succeeded")) if name in states else 0
-        tasks[name] = _task_sets(task, name, ended, subject=subject, field=where)
-    least = count(spec.min_available, 0, subject=subject, field=f"{field}.minAvailable")
+            raise task.error("name", "is the name of another task")
+        ended = said_count(states.inside(name).inside("phase").value.get("Succeeded"))
+        tasks[name] = _task_sets(task, name, ended)
     root = PodSet(
         # Not said, or 0, is the sum of its tasks'.
-        min_pods=least or sum(task[0].min_pods for task in tasks.values()),
-        topology=network_topology(spec.network_topology, field=f"{field}.networkTopology"),
+        min_pods=spec.integer("minAvailable", 0) or sum(task[0].min_pods for task in tasks.values()),
+        topology=network_topology(spec),
     )
     return task_tree(root, tasks.values(), split=False)
 
 
-def _task_sets(task: VolcanoTask, name: str, ended: int, *, subject: str, field: str) -> tuple[PodSet, ...]:
-    replicas = count(task.replicas, 0, subject=subject, field=f"{field}.replicas")
-    least = count(task.min_available, replicas, subject=subject, field=f"{field}.minAvailable")
-    policy, where = task.partition_policy, f"{field}.partitionPolicy"
-    if policy is None:
+def _task_sets(task: Fields, name: str, ended: int) -> tuple[PodSet, ...]:
+    replicas = task.integer("replicas", 0)
+    least = task.integer("minAvailable", replicas)
+    if task.value.get("partitionPolicy") is None:
         return (PodSet(name, min_pods=least, ended=ended, rank=TASK_RANK),)
-    total = count(policy.total_partitions, 0, subject=subject, field=f"{where}.totalPartitions")
-    size = count(policy.partition_size, 0, subject=subject, field=f"{where}.partitionSize")
-    needed = count(policy.min_partitions, 0, subject=subject, field=f"{where}.minPartitions")
-    if needed and task.min_available is None:
+    policy = task.inside("partitionPolicy")
+    size, needed = policy.integer("partitionSize", 0), policy.integer("minPartitions", 0)
+    if needed and task.value.get("minAvailable") is None:
         least = needed * size
     whole = PodSet(name, min_pods=least, min_sets=needed)
-    if refused := _refused_partitions(policy, replicas, least, field=where):
+    if refused := _refused_partitions(policy, replicas, least):
         return (replace(whole, min_sets=None, topology=refused, ended=ended),)
-    topology = network_topology(policy.network_topology, field=f"{where}.networkTopology")
+    topology = network_topology(policy)
     # Ended pods are not counted by partition.
     return whole, *(
         PodSet(
@@ -251,23 +115,22 @@ def _task_sets(task: VolcanoTask, name: str, ended: int, *, subject: str, field:
             topology=topology,
             rank=RankSource(TASK_INDEX, number * size),
         )
-        for number in range(total)
+        for number in range(policy.integer("totalPartitions", 0))
     )
 
 
-def _refused_partitions(
-    policy: VolcanoPartitionPolicy, replicas: int, least: int, *, field: str
-) -> TopologyConstraint | None:
+def _refused_partitions(policy: Fields, replicas: int, least: int) -> TopologyConstraint | None:
     """Return why a task cannot be parted as it says, None if it can."""
-    total, size, needed = policy.total_partitions or 0, policy.partition_size or 0, policy.min_partitions or 0
+    total, size, needed = (policy.integer(name, 0) for name in ("totalPartitions", "partitionSize", "minPartitions"))
     if total > _MOST_PARTITIONS:
-        return refused_tiers(f"{field}.totalPartitions", f"is more than {_MOST_PARTITIONS}", total)
+        return refused_tiers(policy.where("totalPartitions"), f"is more than {_MOST_PARTITIONS}", total)
     if not total or total * size != replicas:
-        return refused_tiers(f"{field}.partitionSize", f"{total} partitions are not the {replicas} replicas", size)
+        problem = f"{total} partitions are not the {replicas} replicas"
+        return refused_tiers(policy.where("partitionSize"), problem, size)
     if needed > total:
-        return refused_tiers(f"{field}.minPartitions", f"is more than the {total} partitions", needed)
+        return refused_tiers(policy.where("minPartitions"), f"is more than the {total} partitions", needed)
     if needed and needed * size != least:
-        return refused_tiers(f"{field}.minPartitions", f"is not the minAvailable of {least} pods", needed)
+        return refused_tiers(policy.where("minPartitions"), f"is not the minAvailable of {least} pods", needed)
     return None
 
 
@@ -285,103 +148,86 @@ def task_tree(root: PodSet, tasks: Collection[tuple[PodSet, ...]], *, split: boo
     return root, *counted, *partitions, PodSet(REST)
 
 
-def ends_whole(spec: VolcanoJobSpec) -> bool:
+def ends_whole(spec: Fields) -> bool:
     """Tell whether the eviction of one pod ends the whole job, by the policies of the job and of its tasks."""
-    return any(_ends_all(task, spec.policies or ()) for task in spec.tasks or ())
+    of_job = spec.items("policies")
+    return any(_ends_all([*task.items("policies"), *of_job]) for task in spec.items("tasks"))
 
 
-def _ends_all(task: VolcanoTask, of_job: Iterable[VolcanoLifecyclePolicy]) -> bool:
-    """True if evicting a task's pod ends the whole job: the first matching policy counts, the task's own first."""
-    for policy in (*(task.policies or ()), *of_job):
-        if _EVICTION_EVENTS & {policy.event, *(policy.events or ())}:
-            return policy.action in _ENDING_ACTIONS
+def _ends_all(policies: Iterable[Fields]) -> bool:
+    """True if evicting a pod ends the whole job: the first policy about evictions counts."""
+    for policy in policies:
+        if _EVICTION_EVENTS & {policy.text("event"), *policy.texts("events")}:
+            return policy.text("action") in _ENDING_ACTIONS
     return False
 
 
 _PREEMPTABLE = {"true": True, "false": False}
 
 
-def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> GroupSource:
+def normalize_volcano_pod_group(group: ReadObject) -> GroupSource:
     """Reduce a `scheduling.volcano.sh` PodGroup."""
-    spec = wire.spec
-    subject = subject_of(VOLCANO_POD_GROUP, wire.metadata.namespace, wire.metadata.name)
-    least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
-    tasks = [
-        (PodSet(name, min_pods=count(number, 0, subject=subject, field=f"spec.minTaskMember[{name}]"), rank=TASK_RANK),)
-        for name, number in sorted((spec.min_task_member or {}).items())
-    ]
-    rules = tuple(
-        _rule(one, subject=subject, field=f"spec.subGroupPolicy[{index}]")
-        for index, one in enumerate(spec.sub_group_policy or ())
-    )
-    names = [rule.name for rule in rules]
-    if len(set(names)) < len(names) or "" in names:
-        raise InvalidObject(subject, "spec.subGroupPolicy", names, "needs names, each of them once")
+    spec = group.spec
+    members = spec.inside("minTaskMember")
+    tasks = [(PodSet(name, min_pods=members.integer(name, 0), rank=TASK_RANK),) for name in sorted(members.value)]
+    rules = tuple(_rule(one) for one in spec.items("subGroupPolicy"))
+    check_names([rule.name for rule in rules], spec, "subGroupPolicy")
     root = PodSet(
-        min_pods=least,
-        topology=network_topology(spec.network_topology, field="spec.networkTopology"),
+        min_pods=spec.integer("minMember", 0),
+        topology=network_topology(spec),
         rank=None if tasks or rules else TASK_RANK,
     )
-    return group_source(
-        wire,
-        VOLCANO_POD_GROUP,
-        (GroupTemplate(sets=task_tree(root, tasks, split=bool(rules)), rules=rules),),
-        lost=lost,
-        queue=spec.queue,
-        priority_class=spec.priority_class_name,
-        preemptible=_preemptable(wire),
+    return group.source(
+        GroupTemplate(sets=task_tree(root, tasks, split=bool(rules)), rules=rules),
+        queue=spec.text("queue"),
+        priority_class=spec.text("priorityClassName"),
+        preemptible=_preemptable(group.metadata),
     )
 
 
-def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> GroupSource:
+def normalize_volcano_job(job: ReadObject) -> GroupSource:
     """Reduce a `batch.volcano.sh` Job: its tasks, and how many pods of all and of each must start together.
 
     A job that ends as a whole when one pod is evicted, by its policies, is not evicted in part.
     """
-    spec = wire.spec
-    subject = subject_of(VOLCANO_JOB, wire.metadata.namespace, wire.metadata.name)
-    sets = volcano_job_sets(spec, wire.status.task_status_count or {}, subject=subject, field="spec")
-    return group_source(
-        wire,
-        VOLCANO_JOB,
-        (GroupTemplate(sets=sets),),
-        lost=lost,
-        queue=spec.queue,
-        priority_class=spec.priority_class_name,
-        preemptible=_preemptable(wire),
+    spec = job.spec
+    return job.source(
+        GroupTemplate(sets=volcano_job_sets(spec, job.status.inside("taskStatusCount"))),
+        queue=spec.text("queue"),
+        priority_class=spec.text("priorityClassName"),
+        preemptible=_preemptable(job.metadata),
         ends_whole=ends_whole(spec) or None,
         kept={SCHEDULER_NAMES: ",".join(_scheduler_names(spec))},
     )
 
 
-def _scheduler_names(spec: VolcanoJobSpec) -> list[str]:
-    own = spec.scheduler_name or DEFAULT_SCHEDULER
-    templates = [task.template.spec for task in spec.tasks or () if task.template is not None]
-    return sorted({(one.scheduler_name if one is not None else None) or own for one in templates} or {own})
+def _scheduler_names(spec: Fields) -> list[str]:
+    own = spec.text("schedulerName") or DEFAULT_SCHEDULER
+    pod_specs = [task.inside("template").inside("spec") for task in spec.items("tasks")]
+    return sorted({one.text("schedulerName") or own for one in pod_specs} or {own})
 
 
-def _rule(one: VolcanoSubGroupPolicy, *, subject: str, field: str) -> SetRule:
-    selector = one.label_selector
+def _rule(one: Fields) -> SetRule:
+    selector = one.inside("labelSelector")
     requirements = []
-    for index, expression in enumerate(selector.match_expressions or () if selector is not None else ()):
-        if expression.operator not in OPERATORS:
-            where = f"{field}.labelSelector.matchExpressions[{index}].operator"
-            raise InvalidObject(subject, where, expression.operator, "is none of " + ", ".join(OPERATORS))
-        requirements.append(Requirement(expression.key, expression.operator, tuple(sorted(expression.values or ()))))
+    for expression in selector.items("matchExpressions"):
+        operator = expression.text("operator")
+        if operator not in OPERATORS:
+            raise expression.error("operator", "is none of " + ", ".join(OPERATORS))
+        requirements.append(Requirement(expression.text("key"), operator, tuple(sorted(expression.texts("values")))))
     return SetRule(
-        name=one.name,
-        min_pods=count(one.sub_group_size, 1, subject=subject, field=f"{field}.subGroupSize"),
-        min_sets=count(one.min_sub_groups, 0, subject=subject, field=f"{field}.minSubGroups"),
-        match_labels=(selector.match_labels or {}) if selector is not None else {},
+        name=one.text("name"),
+        min_pods=one.integer("subGroupSize", 1),
+        min_sets=one.integer("minSubGroups", 0),
+        match_labels=selector.text_by_name("matchLabels"),
         requirements=tuple(requirements),
-        label_keys=tuple(one.match_label_keys or ()),
-        topology=network_topology(one.network_topology, field=f"{field}.networkTopology"),
+        label_keys=tuple(one.texts("matchLabelKeys")),
+        topology=network_topology(one),
         rank=TASK_RANK,
     )
 
 
-def _preemptable(wire: KubernetesObject) -> bool | None:
-    metadata = wire.metadata
+def _preemptable(metadata: ObjectMeta) -> bool | None:
     texts = ((metadata.annotations or {}).get(VOLCANO_PREEMPTABLE), (metadata.labels or {}).get(VOLCANO_PREEMPTABLE))
     return next((_PREEMPTABLE[text] for text in texts if text in _PREEMPTABLE), None)
 
@@ -395,70 +241,46 @@ _OWN_TIER = 1
 _MOST_SETS = 20_000
 
 
-def normalize_hyper_job(wire: HyperJobObject, lost: Lost = unheard, *, kind: str) -> GroupSource:
+def normalize_hyper_job(hyper_job: ReadObject) -> GroupSource:
     """Reduce a HyperJob: `minAvailable` of its Jobs start together, by default all of them.
 
     Where it or one of its Jobs says something of the network, each Job is in a HyperNode of its own: of the tier that
     its template allows at most, by default of tier 1, unless it is `soft`.
-
-    Args:
-        lost: is called with what is left out.
     """
-    spec = wire.spec
-    subject = subject_of(kind, wire.metadata.namespace, wire.metadata.name)
-    given = spec.replicated_jobs or []
-    names = [one.name for one in given]
-    if not given or len(set(names)) < len(names) or "" in names:
-        raise InvalidObject(subject, "spec.replicatedJobs", names, "needs jobs with names, each of them once")
-    templates = [
-        _template(one, subject=subject, field=f"spec.replicatedJobs[{index}]") for index, one in enumerate(given)
-    ]
-    near = bool(spec.network_topology or any(template.network_topology for template, _ in templates))
-    root = PodSet(
-        min_sets=count(spec.min_available, 0, subject=subject, field="spec.minAvailable") or None,
-        topology=network_topology(spec.network_topology, field="spec.networkTopology"),
-    )
-    sets = [root]
-    for index, (one, (template, field)) in enumerate(zip(given, templates, strict=True)):
-        where = f"spec.replicatedJobs[{index}].replicas"
-        replicas = count(one.replicas, 1, subject=subject, field=where)
-        tree = volcano_job_sets(template, {}, subject=subject, field=field)
+    spec = hyper_job.spec
+    given = spec.items("replicatedJobs")
+    names = [one.text("name") for one in given] or [""]
+    check_names(names, spec, "replicatedJobs", "needs jobs with names, each of them once")
+    templates = [_template(one) for one in given]
+    near = any(_topologies(one) for one in (spec, *templates))
+    sets = [PodSet(min_sets=spec.integer("minAvailable", 0) or None, topology=network_topology(spec))]
+    for one, template in zip(given, templates, strict=True):
+        replicas = one.integer("replicas", 1)
+        tree = volcano_job_sets(template, Fields("", {}))
         if len(sets) + replicas * len(tree) > _MOST_SETS:
-            raise InvalidObject(subject, where, replicas, f"are jobs of more than {_MOST_SETS} pod sets together")
-        place = _place(template, field=field) if near else None
+            raise one.error("replicas", f"are jobs of more than {_MOST_SETS} pod sets together")
+        place = _place(template) if near else None
         for number in range(replicas):
-            sets += _job(tree, f"{one.name}-{number}", place)
-    check_minimums(sets, subject=subject, field="spec.minAvailable")
-    return group_source(
-        wire,
-        kind,
-        (GroupTemplate(sets=tuple(sets)),),
-        lost=lost,
-        queue=next((template.queue for template, _ in templates if template.queue), None),
-        priority_class=next((template.priority_class_name for template, _ in templates), None),
+            sets += _job(tree, f"{one.text('name')}-{number}", place)
+    check_minimums(sets, subject=spec.subject, field="spec.minAvailable")
+    return hyper_job.source(
+        GroupTemplate(sets=tuple(sets)),
+        queue=next(filter(None, (template.text("queue") for template in templates)), None),
+        priority_class=templates[0].text("priorityClassName"),
     )
 
 
-def _template(one: HyperReplicatedJob, *, subject: str, field: str) -> tuple[VolcanoJobSpec, str]:
-    """Return the spec of Jobs, and where it stands."""
-    if one.template is not None:
-        return one.template, f"{field}.template"
-    if one.template_spec is None:
-        raise InvalidObject(subject, f"{field}.template", None, "is missing")
-    return one.template_spec, f"{field}.templateSpec"
+def _template(one: Fields) -> Fields:
+    """Return the spec of Jobs; `training.volcano.sh` calls their template `templateSpec`."""
+    return one.inside("templateSpec" if one.value.get("templateSpec") is not None else "template", required=True)
 
 
-def _place(template: VolcanoJobSpec, *, field: str) -> TopologyConstraint:
-    where = f"{field}.networkTopology"
-    constraint = network_topology(template.network_topology, field=where)
-    if constraint is None or not (constraint.required or constraint.problem or _is_soft(template)):
-        constraint = tier_topology(mode="", tier=_OWN_TIER, tier_name="", field=where)
+def _place(template: Fields) -> TopologyConstraint:
+    constraint = network_topology(template)
+    soft = any(one.text("mode") == _SOFT for one in _topologies(template))
+    if constraint is None or not (constraint.required or constraint.problem or soft):
+        constraint = tier_topology(mode="", tier=_OWN_TIER, tier_name="", field=template.where("networkTopology"))
     return replace(constraint, exclusive=bool(constraint.required))
-
-
-def _is_soft(template: VolcanoJobSpec) -> bool:
-    given = template.network_topology
-    return any(one.mode == _SOFT for one in (given if isinstance(given, list) else [given]) if one is not None)
 
 
 def _job(tree: tuple[PodSet, ...], name: str, place: TopologyConstraint | None) -> list[PodSet]:
@@ -526,8 +348,7 @@ def hyper_job_jobs(hyper_job: Object) -> Iterator[Made]:
     """Yield the Jobs of a HyperJob, of each template in order of their index."""
     name = name_of(hyper_job)
     for item in spec_of(hyper_job).items("replicatedJobs"):
-        field = "templateSpec" if item.value.get("templateSpec") is not None else "template"
-        template = item.inside(field, required=True)
+        template = _template(item)
         for index in range(item.pods("replicas", 1)):
             marks = {
                 f"{_VOLCANO}/hyperjob-name": name,
@@ -541,7 +362,7 @@ def hyper_job_jobs(hyper_job: Object) -> Iterator[Made]:
                 name=f"{name}-{item.text('name')}-{index}",
                 metadata=Fields("", {"labels": marks}),
             )
-            job["spec"] = item.copy(field)
+            job["spec"] = deepcopy(template.value)
             yield Made(job, template.path)
 
 
@@ -558,11 +379,11 @@ def volcano_job_pods(job: Object) -> Iterator[Made]:
 def _pod(job: Object, task: Fields, *, name: str, index: int) -> Made:
     spec, status = spec_of(job), status_of(job)
     metadata = Fields(name_of(job), job).inside("metadata")
-    queue, own = spec.text("queue"), {f"{_VOLCANO}/task-index": str(index), f"{_VOLCANO}/task-spec": name}
+    queue, own = spec.text("queue"), {TASK_INDEX: str(index), TASK_NAME: name}
     shared = {**own, f"{_VOLCANO}/job-name": name_of(job), f"{_VOLCANO}/queue-name": queue}
     labels = {**shared, f"{_VOLCANO}/job-namespace": namespace_of(job)}
     if size := task.inside("partitionPolicy").integer("partitionSize", 0):
-        labels[f"{_VOLCANO}/partition-id"] = str(index // size)
+        labels[PARTITION_LABEL] = str(index // size)
     annotations = {
         **shared,
         _GROUP_NAME: f"{name_of(job)}-{job['metadata']['uid']}",
@@ -598,7 +419,6 @@ DIALECT = Dialect(
             VOLCANO_POD_GROUP,
             "podgroups",
             ("v1beta1",),
-            VolcanoPodGroup,
             normalize_volcano_pod_group,
             pod_set=_set_of_job,
             short_names=("pg",),
@@ -607,7 +427,6 @@ DIALECT = Dialect(
             VOLCANO_JOB,
             "jobs",
             ("v1alpha1",),
-            VolcanoJobObject,
             normalize_volcano_job,
             volcano_job_pods,
             pod_set=_set_of_job,
@@ -617,8 +436,7 @@ DIALECT = Dialect(
                 kind,
                 "hyperjobs",
                 ("v1alpha1",),
-                HyperJobObject,
-                partial(normalize_hyper_job, kind=kind),
+                normalize_hyper_job,
                 hyper_job_jobs,
                 pod_set=_set_of_hyper_job,
                 short_names=("hj",),

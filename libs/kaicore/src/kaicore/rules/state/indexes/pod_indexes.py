@@ -36,7 +36,7 @@ from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
-from kaicore.rules.state.pods.pod_entry import Eviction, PodEntry, Stage, share_parts, shared
+from kaicore.rules.state.pods.pod_entry import Eviction, Home, PodEntry, Stage, share_parts, shared
 from kaicore.rules.state.pods.resolve import zone_charge
 from kaicore.rules.state.pods.transitions import FoldContext, Release
 from kaicore.rules.state.registries.queue_registry import QueueCharge, QueueRegistry, queue_charge
@@ -63,6 +63,10 @@ class ClassRegistry:
             self.restore(new, identity, 0)
         self._pods[key] += 1
         return key
+
+    def of(self, entry: PodEntry) -> PodClass:
+        """Return the class of a pod; where no pod is of it any more, as it was."""
+        return self.classes.get(entry.class_key) or pod_class(entry.pod, class_identity(entry.pod))
 
     def leave(self, key: str) -> bool:
         """Count a pod no more; returns whether it was the last one of its class."""
@@ -152,7 +156,7 @@ class PodIndexes:
         self.rejections = RejectionIndex()
         self.moved_at: dict[str, int] = {}
         self.moved_pods: dict[int, int] = {}
-        self.homes: dict[str, list[Nomination]] = {}
+        self.homes: dict[str, list[Home]] = {}
         self.freed_at: dict[str, int] = {}
         self.resting = RestingGroups()
         self.reasons = RecordedReasons()
@@ -217,8 +221,8 @@ class PodIndexes:
         else:
             if seen:
                 self._update_membership(after)
-            if new and after.waiting and after.nomination is None:
-                after.nomination = self._take_home(after)
+            if new and self.homes and (after.waiting or holds):
+                self._go_home(after, holds)
             self._update_waiting(before, after)
             if moved or seen or left:
                 self._update_workload(after)
@@ -287,6 +291,8 @@ class PodIndexes:
         self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
 
     def _count_end(self, before: PodEntry, after: PodEntry) -> None:
+        if after.moved:
+            self._moved_pod_ended(after)
         now = self.context.recorded_at
         self.node_trials.ended(before, after, position=self.context.position, at=now)
         if after.started_at and (gpus := gpus_held(before)):
@@ -394,12 +400,22 @@ class PodIndexes:
                 if now - homes[-1].at >= DAY_US:
                     del self.homes[key]
             if eviction.fits_on:
-                home = Nomination(eviction.fits_on, at=now, foreign=True)
-                self.homes.setdefault(_home_key(entry), []).append(home)
+                self.homes.setdefault(_home_key(entry), []).append(Home.of(entry, eviction.fits_on, at=now))
 
-    def _take_home(self, entry: PodEntry, node: str = "") -> Nomination | None:
+    def _moved_pod_ended(self, entry: PodEntry) -> None:
+        """Start the time within which a moved pod's successor is to come; a pod that did its work has none."""
+        key = _home_key(entry)
+        homes = self.homes.get(key, [])
+        leave = [one for one in self.workload_index.leaving.values() if one.moved and _home_key(one) == key]
+        kept = [number for number, home in enumerate(homes) if not home.gone_at]
+        if entry.eviction is not None and entry.pod.phase == "Succeeded":
+            self._take_home(entry, entry.eviction.fits_on)
+        elif len(kept) > len([one for one in leave if one is not entry]):
+            homes[kept[0]] = msgspec.structs.replace(homes[kept[0]], gone_at=self.context.recorded_at)
+
+    def _take_home(self, entry: PodEntry, node: str = "") -> Home | None:
         """Take out the home of a moved pod's successor, on any node unless one is named; None if it has none."""
-        key = _home_key(entry) if self.homes else ""
+        key = _home_key(entry)
         homes = self.homes.get(key, [])
         home = next((one for one in homes if node in ("", one.node)), None)
         if home is not None:
@@ -408,18 +424,25 @@ class PodIndexes:
                 del self.homes[key]
         return home
 
-    def homes_to_keep(self, *, since: int) -> Iterator[tuple[PodEntry, str]]:
-        """Yield moved pods that still leave, each with the node of a home to which no successor has come yet.
+    def _go_home(self, entry: PodEntry, holds: str) -> None:
+        """A new pod may be the successor of a moved one: keep the home for it, unless it has a node (`holds`)."""
+        home = self._take_home(entry, holds) or self._take_home(entry)
+        if home is not None and entry.waiting and entry.nomination is None:
+            entry.nomination = Nomination(home.node, at=home.at, foreign=True)
+
+    def homes_to_keep(self, *, now: int, patience_us: int) -> Iterator[Home]:
+        """Yield the homes that are kept, to which no successor has come yet.
 
         Args:
-            since: homes of later moves, microseconds since the epoch.
+            now: microseconds since the epoch.
+            patience_us: for how long after a move.
         """
-        left = {key: [home.node for home in homes if home.at > since] for key, homes in self.homes.items()}
-        for uid in sorted(self.workload_index.leaving) if left else ():
-            entry = self.pods[uid]
-            moved = entry.eviction is not None and entry.eviction.reason == EvictionReason.CONSOLIDATED
-            if moved and (nodes := left.get(_home_key(entry))):
-                yield entry, nodes.pop(0)
+        for key in sorted(self.homes):
+            for home in self.homes[key]:
+                # Rules about other pods are counted for known classes alone.
+                known = home.pod.class_key in self.class_registry.classes
+                if now < home.kept_until(patience_us) and (known or self.class_registry.of(home.pod).rules is None):
+                    yield home
 
     def _update_workload(self, entry: PodEntry) -> None:
         """Put a pod where it now stands in its group."""

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.events.reasons.reason import Reason
@@ -19,6 +20,9 @@ from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.pods.pod_life import is_waiting
 from kaicore.rules.state.registries.queue_registry import QueueCharge
+
+#: Within which a controller is to make the successor of a moved pod that is gone. A Job's first wait takes 10 s.
+SUCCESSOR_US = 60_000_000
 
 _Value = TypeVar("_Value")
 #: Values that many pods have, by their bytes; of so many kinds of them it begins anew.
@@ -262,6 +266,11 @@ class PodEntry(msgspec.Struct):
         return self.eviction is not None
 
     @property
+    def moved(self) -> bool:
+        """True if its eviction was decided so that others get together what is free."""
+        return self.eviction is not None and self.eviction.reason == EvictionReason.CONSOLIDATED
+
+    @property
     def leaving_by_decision(self) -> bool:
         """True if a cycle had it evicted, so that it does not reach its own end."""
         return self.eviction is not None or self.repairing
@@ -270,6 +279,31 @@ class PodEntry(msgspec.Struct):
     def leaving(self) -> bool:
         """True if it is terminating or about to be evicted, though it may still hold its node."""
         return self.pod.deletion_at is not None or self.leaving_by_decision
+
+
+class Home(msgspec.Struct, frozen=True):
+    """Room for the successor of a moved pod.
+
+    Attributes:
+        pod: the moved one as far as placements depend on it: it may be gone before its successor comes.
+        at: when the move was decided, microseconds since the epoch.
+        gone_at: when the moved pod let go of its node; 0 before.
+    """
+
+    node: str
+    pod: PodEntry
+    at: int
+    gone_at: int = 0
+
+    @classmethod
+    def of(cls, entry: PodEntry, node: str, *, at: int) -> "Home":
+        """Return the home on a node of the pod that takes the place of a moved one."""
+        alike = PodEntry(entry.pod, entry.class_key, entry.requests, group=entry.group, pod_set=entry.pod_set)
+        return cls(node, alike, at)
+
+    def kept_until(self, patience_us: int) -> int:
+        """Return when the room is kept no more (microseconds since the epoch), by how long after the move at most."""
+        return min(self.at + patience_us, self.gone_at + SUCCESSOR_US if self.gone_at else self.at + patience_us)
 
 
 def gpus_asked(entry: PodEntry) -> int:
