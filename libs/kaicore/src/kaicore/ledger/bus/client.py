@@ -122,7 +122,7 @@ class NatsClient(Client):
 
     async def send(self, messages: Iterable[Outgoing], *, reply: str) -> None:
         """Send messages, the last of them with a subject to answer to."""
-        pieces = []
+        pieces: list[bytes] = []
         *others, last = messages
         for message in others:
             pieces += self._pieces(message, "")
