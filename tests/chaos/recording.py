@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import nats
 import psycopg
-from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.bus.client import NatsClient
 from kaicore.ledger.nkeys import key_of
 from kaicore.rules.events.envelope import Event
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy

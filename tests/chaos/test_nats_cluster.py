@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.connection import Connection, Outgoing
+from kaicore.ledger.bus.client import Outgoing
+from kaicore.ledger.bus.connection import Connection
 from kaicore.ledger.bus.leases import Lease, NatsLeaseStore
 from kaicore.ledger.log.postgres import PostgresLog
 

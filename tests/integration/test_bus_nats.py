@@ -7,7 +7,8 @@ import pytest
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus import Limits, Message, NatsBus, jetstream
 from kaicore.ledger.bus import connection as connection_module
-from kaicore.ledger.bus.connection import Connection, Outgoing
+from kaicore.ledger.bus.client import Outgoing
+from kaicore.ledger.bus.connection import Connection
 
 from tests.given.processes.relay_process import PATIENCE_S
 
@@ -87,7 +88,7 @@ async def test_a_waiting_request_fails_at_once_when_the_connection_is_gone(nats_
     assert await connection.wait_up(timeout_s=PATIENCE_S)
     heard = asyncio.Event()
 
-    async def silence(_: object) -> None:
+    def silence(_: object) -> None:
         heard.set()
 
     inbox = await connection.open_inbox(silence)
@@ -109,7 +110,7 @@ async def test_an_answer_that_does_not_come_is_waited_for_only_so_long(
     connection.dial()
     assert await connection.wait_up(timeout_s=PATIENCE_S)
 
-    async def silence(_: object) -> None:
+    def silence(_: object) -> None:
         pass
 
     inbox = await connection.open_inbox(silence)
@@ -131,7 +132,7 @@ async def test_a_client_that_the_server_closed_is_replaced(nats_url: str) -> Non
     assert first is not None
     heard, lost = asyncio.Event(), asyncio.Event()
 
-    async def hear(_: object) -> None:
+    def hear(_: object) -> None:
         heard.set()
 
     (await connection.open_inbox(hear)).when_lost(lost.set)

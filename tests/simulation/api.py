@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-import aiohttp
 import msgspec
 from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
@@ -214,9 +213,8 @@ class NetworkKubeClient(KubeClient):
 
         super().__init__(access, timeout_s=timeout_s, user_agent=f"kai-{process.role.partition('-')[0]}")
         self._loop, self._process, self._network, self._server, self._api = loop, process, network, server, api
-        self._timeout_s = timeout_s
 
-    async def _send(  # type: ignore[override]
+    async def _request(
         self,
         method: str,
         path: str,
@@ -224,13 +222,11 @@ class NetworkKubeClient(KubeClient):
         params: Mapping[str, str] | None = None,
         body: object | None = None,
         content_type: str = "",
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> Any:
+        accept: str = "application/json",
+    ) -> bytes:
+        del accept
         data = msgspec.json.encode(body) if body is not None else b""
-        proof = ((b"authorization", f"Bearer {_TOKEN}".encode()),)
-        scope = scope_of(method, path, params, content_type if data else "", self._user_agent, proof)
-        if params is not None and "watch" in params:
-            return await self._open_watch(scope, timeout)
+        scope = self._scope(method, path, params, content_type if data else "")
 
         async def serve() -> Response:
             return await answered(self._api.handler, scope, data)
@@ -245,13 +241,16 @@ class NetworkKubeClient(KubeClient):
             waits=self._api.reviewed,
         )
         if response.status < 300:
-            return response
+            return response.body
         retry_after = response.headers.get("retry-after", "")
-        raise error_of(method, path, response.status, retry_after, await response.read())
+        raise error_of(method, path, response.status, retry_after, response.body)
 
-    async def _open_watch(self, scope: dict[str, Any], timeout: aiohttp.ClientTimeout | None) -> Stream:
-        path = scope["path"]
-        silent_s = timeout.sock_read if timeout is not None and timeout.sock_read else 60.0
+    def _scope(self, method: str, path: str, params: Mapping[str, str] | None, content_type: str) -> dict[str, Any]:
+        proof = ((b"authorization", f"Bearer {_TOKEN}".encode()),)
+        return scope_of(method, path, params, content_type, self._user_agent, proof)
+
+    async def _open_watch(self, path: str, params: Mapping[str, str], *, silent_s: float) -> Any:
+        scope = self._scope("GET", path, params, "")
         stream = Stream(self._loop, self._process, self._network, self._server, silent_s)
         scope["extensions"] = {CONNECTION: {"transport": _Cut(stream.cut)}}
 

@@ -48,19 +48,7 @@ class Response:
     """An answer, as far as `KubeClient` looks at it."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status, self.headers, self._body = status, headers, body
-
-    @property
-    def body(self) -> bytes:
-        return self._body
-
-    async def read(self) -> bytes:
-        return self._body
-
-    def release(self) -> None:
-        """There is no connection to give back."""
-
-    close = release
+        self.status, self.headers, self.body = status, headers, body
 
 
 class Stream:

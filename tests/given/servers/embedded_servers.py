@@ -7,7 +7,7 @@ from contextlib import suppress
 import nats
 import psycopg
 import pytest
-from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.bus.client import NatsClient
 from kaicore.ledger.nkeys import key_of
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer

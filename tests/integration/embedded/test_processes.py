@@ -29,7 +29,7 @@ _PARENT = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.bus.client import NatsClient
 from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
@@ -133,7 +133,7 @@ import asyncio, os, sys
 from pathlib import Path
 import psycopg
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.bus.client import NatsClient
 from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 assert os.geteuid() != 0

@@ -306,7 +306,8 @@ class Binder:
         self._metrics = metrics
         self._clock = clock
         self._options = options or BinderOptions.model_validate({})
-        recording = recording or RecorderOptions()
+        # No decision waits for an outcome.
+        recording = recording or RecorderOptions(busy_gather_s=0.2)
         self._retry_s = recording.retry_s
         self._observer = observer
         self._jitter = jitter

@@ -1,6 +1,7 @@
 """Metrics of a binder."""
 
 from collections.abc import Callable
+from functools import cache, partial
 
 from kaicore.rules.events.quarantine import QUARANTINED
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -16,7 +17,8 @@ class BinderMetrics:
         def counter(name: str, text: str, *labels: str) -> Callable[..., None]:
             """A counter, as the function that counts one by its labels."""
             metric = Counter(f"kai_binder_{name}", text, ["cluster", *labels], registry=registry)
-            return lambda *values: metric.labels(cluster, *values).inc()
+            counted = cache(partial(metric.labels, cluster))
+            return lambda *values: counted(*values).inc()
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"kai_binder_{name}", text, ["cluster"], registry=registry)
@@ -53,7 +55,7 @@ class BinderMetrics:
             ["cluster"],
             buckets=_BUCKETS,
             registry=registry,
-        )
+        ).labels(cluster)
 
     def quarantined(self, count: int) -> None:
         """Set how many events are passed over because they cannot be folded."""
@@ -61,7 +63,7 @@ class BinderMetrics:
 
     def bound_after(self, seconds: float) -> None:
         """Observe how long a binding took."""
-        self._seconds.labels(self._cluster).observe(max(0.0, seconds))
+        self._seconds.observe(max(0.0, seconds))
 
     def left_to_others(self, decisions: int) -> None:
         """Count decisions that another binder has taken over."""

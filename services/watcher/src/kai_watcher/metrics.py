@@ -12,6 +12,7 @@ the remaining pods.
 import collections
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 
 from kaicore.rules.model.pod import Pod, QosClass
 from kaicore.rules.model.quantity import CPU
@@ -131,7 +132,8 @@ class WatcherMetrics:
         def counter(name: str, text: str, *labels: str) -> Callable[..., None]:
             """A counter, as the function that counts one by its labels."""
             metric = Counter(f"kai_watcher_{name}", text, ["cluster", *labels], registry=registry)
-            return lambda *values: metric.labels(cluster, *values).inc()
+            counted = cache(partial(metric.labels, cluster))
+            return lambda *values: counted(*values).inc()
 
         self._cluster = cluster
         self.fact = counter("facts", "Facts appended to the log", "type")

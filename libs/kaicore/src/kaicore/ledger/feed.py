@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, Self
 
+import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from kaicore.backoff import backoff
@@ -117,8 +118,7 @@ class ClusterFeedMetrics:
         self._metrics.fallbacks.labels(self._cluster, reason.value).inc()
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(msgspec.Struct, frozen=True, gc=False):
     """The event that was read last; the default is before the first event.
 
     Attributes:

@@ -7,7 +7,6 @@ not delay a condition.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +18,7 @@ from kaicore.rules.events.payloads import PodPlaced, QueueFigures, WaitingPod
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
+from msgspec.structs import replace
 
 from kai_binder.metrics import BinderMetrics
 from kai_binder.projection.group_statuses import GroupStatus, rfc3339
@@ -51,8 +51,7 @@ FIELD_MANAGER = "kai-binder"
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SideWrite:
+class SideWrite(msgspec.Struct, frozen=True):
     """A write about an object.
 
     Attributes:
@@ -165,7 +164,8 @@ def _event(pod: WaitingPod | PodPlaced, kind: str, reason: str, *, action: str, 
         "reason": reason,
         "action": action,
         "note": note,
-        "eventTime": datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        # Half the time of strftime.
+        "eventTime": datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="microseconds")[:-6] + "Z",
         "reportingController": _CONTROLLER,
         "reportingInstance": _CONTROLLER,
     }

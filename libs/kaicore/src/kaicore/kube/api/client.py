@@ -7,18 +7,22 @@ OIDC alike.
 
 import asyncio
 import os
+import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import Access, AccessSource
 from kaicore.kube.api.failures import error_of
+from kaicore.kube.api.kept_connections import CONNECT_S, KeptConnections, ServerAnswer, keep_alive
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -29,10 +33,11 @@ MAX_LINE = 32 * 1024 * 1024
 
 #: Bytes read ahead per connection.
 _READ_AHEAD = 1024 * 1024
-_CONNECT_S = 5.0
+_UNTIMED = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
 
-#: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
-_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
+#: What a path may have in it, besides letters and digits.
+_IN_PATHS = "/:@!$&'()*+,;=-._~%"
+_PLAIN = re.compile("[/A-Za-z0-9._-]*")
 
 _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 
@@ -57,12 +62,15 @@ class KubeClient:
         """
         self._source = source
         self._connections = connections
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        self._timeout_s = timeout_s
         self._watch_grace_s = watch_grace_s
         self._user_agent = user_agent
         self._access: Access | None = None
         self._reading = asyncio.Lock()
+        #: For watches, and where there is a proxy.
         self._session: aiohttp.ClientSession | None = None
+        #: For everything else, with what it is asked by.
+        self._kept: tuple[Access, KeptConnections] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,6 +83,9 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._kept is not None:
+            self._kept[1].close()
+            self._kept = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = JSON) -> bytes:
         """Get an object, or a list.
@@ -142,12 +153,27 @@ class KubeClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_s),
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=timeout_s + self._watch_grace_s)
-        response = await self._send("GET", path, params=params, timeout=timeout)
+        response = await self._open_watch(path, params, silent_s=timeout_s + self._watch_grace_s)
         try:
             yield WatchLines(path, response)
         finally:
             response.close()
+
+    async def _open_watch(self, path: str, params: Mapping[str, str], *, silent_s: float) -> aiohttp.ClientResponse:
+        target = _target(path, params)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silent_s)
+        responses: list[aiohttp.ClientResponse] = []
+
+        async def begin(access: Access) -> ServerAnswer:
+            response = await self._send(access, "GET", target, timeout=timeout)
+            responses.append(response)
+            if response.status < 300:
+                return ServerAnswer(response.status, "", b"")
+            async with response:
+                return await _read(response)
+
+        await self._answer("GET", path, begin)
+        return responses[-1]
 
     async def _request(
         self,
@@ -159,54 +185,60 @@ class KubeClient:
         content_type: str = "",
         accept: str = JSON,
     ) -> bytes:
-        response = await self._send(method, path, params=params, body=body, content_type=content_type, accept=accept)
-        try:
-            return await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _unavailable(method, path, error) from error
-        finally:
-            response.release()
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: object | None = None,
-        content_type: str = "",
-        accept: str = JSON,
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> aiohttp.ClientResponse:
-        """Send a request; return the response if it is a good one, its body not yet read."""
         data = msgspec.json.encode(body) if body is not None else None
+        target = _target(path, params)
+
+        async def ask(access: Access) -> ServerAnswer:
+            if not access.proxy:
+                kept = self._connections_to(access)
+                return await kept.ask(method, target, body=data, content_type=content_type, accept=accept)
+            headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._send(access, method, target, headers=headers, data=data, timeout=_UNTIMED)
+                async with response:
+                    return await _read(response)
+
+        return (await self._answer(method, path, ask)).body
+
+    async def _answer(self, method: str, path: str, ask: Callable[[Access], Awaitable[ServerAnswer]]) -> ServerAnswer:
+        """Ask, once more with new credentials where these are refused; return the answer if it is a good one."""
         access = await self._get_access(None)
         for last_attempt in (False, True):
-            headers = {"Accept": accept} | await access.headers()
-            if data is not None:
-                headers["Content-Type"] = content_type
-            options: dict[str, Any] = {
-                "params": params,
-                "data": data,
-                "headers": headers,
-                "timeout": timeout or self._timeout,
-                "ssl": access.tls if access.tls is not None else True,
-                "server_hostname": access.server_hostname or None,
-                "proxy": access.proxy or None,
-                "allow_redirects": False,
-            }
             try:
-                response = await self._open_session().request(method, access.base_url + path, **options)
-                if response.ok and response.status < 300:
-                    return response
-                answer = await response.read()
-                response.release()
+                answer = await ask(access)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise _unavailable(method, path, error) from error
-            if response.status != _UNAUTHORIZED or last_attempt:
-                raise error_of(method, path, response.status, response.headers.get("Retry-After", ""), answer)
+            if 200 <= answer.status < 300:
+                return answer
+            if answer.status != _UNAUTHORIZED or last_attempt:
+                raise error_of(method, path, answer.status, answer.retry_after, answer.body)
             access = await self._get_access(access)
         raise AssertionError("unreachable")
+
+    def _connections_to(self, access: Access) -> KeptConnections:
+        """Return the connections with these credentials: they may be those of a certificate."""
+        if self._kept is None or self._kept[0] is not access:
+            if self._kept is not None:
+                self._kept[1].close()
+            self._kept = (
+                access,
+                KeptConnections(access, most=self._connections, user_agent=self._user_agent, timeout_s=self._timeout_s),
+            )
+        return self._kept[1]
+
+    async def _send(self, access: Access, method: str, target: str, **options: Any) -> aiohttp.ClientResponse:
+        """Send a request by aiohttp; return the response, its body not yet read."""
+        headers = {"Accept": JSON} | await access.headers() | options.pop("headers", {})
+        return await self._open_session().request(
+            method,
+            URL(access.base_url + target, encoded=True),
+            headers=headers,
+            ssl=access.tls if access.tls is not None else True,
+            server_hostname=access.server_hostname or None,
+            proxy=access.proxy or None,
+            allow_redirects=False,
+            **options,
+        )
 
     async def _get_access(self, refused: Access | None) -> Access:
         """Return access, read anew if it is still the one that was refused."""
@@ -295,8 +327,18 @@ def _in_words(error: BaseException) -> str:
 def _lively_socket(info: Any) -> socket.socket:
     family, kind, protocol, *_ = info
     made = socket.socket(family=family, type=kind, proto=protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    keep_alive(made)
     return made
+
+
+async def _read(response: aiohttp.ClientResponse) -> ServerAnswer:
+    return ServerAnswer(response.status, response.headers.get("Retry-After", ""), await response.read())
+
+
+def _target(path: str, params: Mapping[str, str] | None) -> str:
+    """Return a path, which may have a query, and parameters as a request has them."""
+    if not params and _PLAIN.fullmatch(path):
+        return path
+    path, mark, query = path.partition("?")
+    more = "&".join(filter(None, (query, urlencode(params or {}))))
+    return quote(path, safe=_IN_PATHS) + ("?" + more if mark or more else "")

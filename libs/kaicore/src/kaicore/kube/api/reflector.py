@@ -17,7 +17,7 @@ from kaicore.kube.wire.resources import ObjectT, Resource
 
 _NOT_FOUND = 404
 #: Seconds in which lines of a busy watch gather: those that come together are one batch of changes.
-_GATHER_S = 0.05
+_GATHER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,20 +21,18 @@ import itertools
 import logging
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from kaicore.errors import BusUnavailable, ConfigurationError
 from kaicore.interpreter import end
+from kaicore.ledger.bus.client import Incoming, NatsClient, Outgoing
 from kaicore.ledger.nkeys import Nkey, key_of
 from kaicore.spelling import did_you_mean
 
@@ -148,54 +146,17 @@ _MAJORITY_AGAIN_S = 10.0
 _TROUBLE = (nats.errors.Error, OSError, TimeoutError)
 
 
-class NatsClient(Client):
-    """A client of nats-py that may have a key; nats-py itself can only read one with a package more.
-
-    Where TLS is asked for, a server that offers none is left before anything is sent to it; nats-py goes on in clear.
-    """
-
-    def __init__(self, key: Nkey | None, *, tls: bool = False) -> None:
-        """Args:
-        tls: whether servers must prove who they are.
-        """
-        super().__init__()
-        self._tls = tls
-        if key is not None:
-            self._public_nkey = key.public
-        self.signature = None if key is None else key.sign
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if self._tls and initial_connection and not info.get("tls_required"):
-            raise nats.errors.Error("the server offers no TLS")
-        await super()._process_info(info, initial_connection)
-
-    async def _process_connect_init(self) -> None:
-        try:
-            await super()._process_connect_init()
-        except BaseException:
-            # A stream below a TLS handshake that failed never hears that it is closed; nats-py would wait for that.
-            if self._transport is not None:
-                self._transport.close()  # type: ignore[no-untyped-call]
-                self._transport = None
-            raise
-
-
-class Outgoing(NamedTuple):
-    """A message to send."""
-
-    subject: str
-    data: bytes
-    headers: dict[str, str] | None = None
-
-
 class Inbox:
     """A subject of our own, and what is sent to it for as long as the connection lasts.
 
     It does not survive the connection: what a server was about to send is gone with it.
     """
 
-    def __init__(self, subject: str, subscription: Subscription, lost: asyncio.Future[None]) -> None:
+    def __init__(
+        self, client: NatsClient, subject: str, subscription: Subscription, lost: asyncio.Future[None]
+    ) -> None:
         self.subject = subject
+        self._client = client
         self._subscription = subscription
         self._lost = lost
         self._on_lost: Callable[[asyncio.Future[None]], None] | None = None
@@ -209,6 +170,7 @@ class Inbox:
         """Stop receiving. Never raises."""
         if self._on_lost is not None:
             self._lost.remove_done_callback(self._on_lost)
+        self._client.hear_no_more(self._subscription)
         with suppress(*_TROUBLE):
             await self._subscription.unsubscribe()
 
@@ -231,7 +193,7 @@ class Connection:
         self._alone: tuple[float, float] | None = None
         self._leaving: asyncio.Future[None] | None = None
         self._name = name
-        self._client: Client | None = None
+        self._client: NatsClient | None = None
         self._up = asyncio.Event()
         self._lost: asyncio.Future[None] | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -239,7 +201,7 @@ class Connection:
         self._trouble = "connecting"
         self._answers: Inbox | None = None
         self._tokens = itertools.count()
-        self._asked: dict[str, asyncio.Future[Msg]] = {}
+        self._asked: dict[str, asyncio.Future[Incoming]] = {}
 
     @property
     def up(self) -> bool:
@@ -263,7 +225,7 @@ class Connection:
                 await self._up.wait()
         return self.up
 
-    async def ask(self, messages: Iterable[Outgoing]) -> Msg:
+    async def ask(self, messages: Iterable[Outgoing]) -> Incoming:
         """Send messages, the last of them with a subject to answer to; return the answer.
 
         Raises BusUnavailable: there was no answer in `_ANSWER_S`, or the connection broke, which ends the wait at once.
@@ -273,18 +235,18 @@ class Connection:
         token = str(next(self._tokens))
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
-        answer: asyncio.Future[Msg] = loop.create_future()
+        answer: asyncio.Future[Incoming] = loop.create_future()
         self._asked[token] = answer
         good = False
         try:
             with _translated():
-                await _send(client, messages, reply=self._answers.subject.replace("*", token))
+                await client.send(messages, reply=self._answers.subject.replace("*", token))
                 async with asyncio.timeout(_ANSWER_S):
                     message = await answer
                 if _NO_MAJORITY in message.data:
                     self.doubt()
                 else:
-                    good = not (message.headers and "Status" in message.headers)
+                    good = not message.status
                 return message
         finally:
             if lost is self._lost:
@@ -298,13 +260,13 @@ class Connection:
         """Send a message; that it left says nothing of its arrival."""
         client, _ = self._current()
         with _translated():
-            await _send(client, [message], reply=reply)
+            await client.send([message], reply=reply)
 
-    async def open_inbox(self, on_message: Callable[[Msg], Awaitable[None]]) -> Inbox:
+    async def open_inbox(self, on_message: Callable[[Incoming], None]) -> Inbox:
         """Return a new inbox.
 
         Args:
-            on_message: a coroutine function, called with one message after the other; must not raise.
+            on_message: called with one message after the other; must be quick and must not raise.
         """
         client, lost = self._current()
         with _translated():
@@ -345,7 +307,7 @@ class Connection:
         if self._client is not None and not self._client.is_closed:
             self._leaving = asyncio.ensure_future(self._client.force_reconnect())
 
-    def _current(self) -> tuple[Client, asyncio.Future[None]]:
+    def _current(self) -> tuple[NatsClient, asyncio.Future[None]]:
         if self._client is not None and self._client.is_closed:
             # Its callbacks do not report every way in which a client ends.
             self._mark_lost("the client is closed")
@@ -405,8 +367,8 @@ class Connection:
             _log.warning("NATS: %s", trouble)
             self._trouble = trouble
 
-    async def _on_answer(self, message: Msg) -> None:
-        answer = self._asked.get(message.subject.rpartition(".")[2])
+    def _on_answer(self, message: Incoming) -> None:
+        answer = self._asked.get(message.subject.rpartition(b".")[2].decode())
         if answer is not None and not answer.done():
             answer.set_result(message)
 
@@ -428,7 +390,7 @@ class Connection:
             if not answer.done():
                 answer.set_exception(BusUnavailable(f"NATS: connection lost: {why}"))
 
-    async def _discard(self, client: Client | None, answers: Inbox | None) -> None:
+    async def _discard(self, client: NatsClient | None, answers: Inbox | None) -> None:
         # Inboxes first: a client that fails to write what it still had to write leaves their tasks behind.
         if answers is not None:
             await answers.close()
@@ -438,20 +400,9 @@ class Connection:
 
 
 async def _open_inbox(
-    client: Client, subject: str, on_message: Callable[[Msg], Awaitable[None]], lost: asyncio.Future[None]
+    client: NatsClient, subject: str, on_message: Callable[[Incoming], None], lost: asyncio.Future[None]
 ) -> Inbox:
-    # The client that opens an inbox limits what is sent to it.
-    subscription = await client.subscribe(subject, cb=on_message, pending_msgs_limit=0, pending_bytes_limit=0)
-    return Inbox(subject, subscription, lost)
-
-
-async def _send(client: Client, messages: Iterable[Outgoing], *, reply: str) -> None:
-    iterator = iter(messages)
-    message = next(iterator)
-    for following in iterator:
-        await client.publish(message.subject, message.data, headers=message.headers)
-        message = following
-    await client.publish(message.subject, message.data, reply=reply, headers=message.headers)
+    return Inbox(client, subject, await client.listen(subject, on_message), lost)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ batch asks for a confirmation, and the very first one, which shows whether this 
 one goes alone unless we published the message before it.
 
 A subscription pulls from a consumer ahead of its reader, and never further than a window. The consumer lives in the
-server's memory and needs no acknowledgements: a reader that lost something makes a new one. Messages come by callback,
-because nats-py's `fetch` and its iterators cost a timer for each message.
+server's memory and needs no acknowledgements: a reader that lost something makes a new one.
 
 The store of leases uses the same requests, answers and meanings of errors.
 """
@@ -25,10 +24,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import msgspec
-from nats.aio.msg import Msg
 
 from kaicore.errors import BusUnavailable, NoRoom
-from kaicore.ledger.bus.connection import Connection, Inbox, Outgoing
+from kaicore.ledger.bus.client import Incoming, Outgoing
+from kaicore.ledger.bus.connection import Connection, Inbox
 from kaicore.ledger.bus.port import Limits, Message, StreamState, check_follows
 from kaicore.ledger.bus.wire import stream_name, subject_prefix
 
@@ -128,9 +127,9 @@ class JetStreamApi:
         return answer
 
 
-def read_answer(message: Msg) -> ApiAnswer:
+def read_answer(message: Incoming) -> ApiAnswer:
     """Decode an answer. Raises BusUnavailable: it says that nobody answers, or cannot be read."""
-    if message.headers and "Status" in message.headers:
+    if message.status:
         raise BusUnavailable("NATS: no answer: no such stream, or JetStream is not ready")
     try:
         return _decoder.decode(message.data)
@@ -174,6 +173,7 @@ class PullSubscription:
         self._requested = 0
         self._wake = asyncio.Event()
         self._ended = ""
+        self._requesting: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, connection: Connection, *, stream: str, consumer: str) -> Self:
@@ -214,10 +214,16 @@ class PullSubscription:
         except BusUnavailable as error:
             _log.debug("%s is left for the server to clean up: %s", self._consumer, error)
 
+    @property
+    def _free(self) -> int:
+        """Number of messages that may be asked for now; 0 until half the window is free."""
+        free = _WINDOW - self._requested - len(self._arrived)
+        return 0 if self._ended or free < _WINDOW // 2 or self._arrived_bytes > _WINDOW_BYTES else free
+
     async def _request(self) -> None:
         """Ask for more messages when half the window is free."""
-        free = _WINDOW - self._requested - len(self._arrived)
-        if self._ended or free < _WINDOW // 2 or self._arrived_bytes > _WINDOW_BYTES:
+        free = self._free
+        if not free:
             return
         assert self._inbox is not None
         self._requested += free
@@ -228,36 +234,40 @@ class PullSubscription:
         except BusUnavailable as error:
             self._end(str(error))
 
-    async def _on_message(self, message: Msg) -> None:
-        headers = message.headers
-        if headers and "Status" in headers:
-            self._on_status(headers["Status"], headers)
+    def _on_message(self, message: Incoming) -> None:
+        if status := message.status:
+            self._on_status(status, message)
+        elif not message.reply.startswith(b"$JS.ACK."):
+            # Of no stream.
+            return
         else:
             self._requested -= 1
-            trace = headers.get("traceparent", "") if headers else ""
-            event_type = message.subject.rpartition(".")[2]
+            event_type = message.subject.rpartition(b".")[2].decode()
+            trace = message.header("traceparent")
             self._arrived.append(Message(_sequence(message.reply), event_type, message.data, trace))
             self._arrived_bytes += len(message.data)
-            self._wake.set()
-        await self._request()
+        self._wake.set()
+        if self._free and (self._requesting is None or self._requesting.done()):
+            # Where the reader is away.
+            self._requesting = asyncio.ensure_future(self._request())
 
-    def _on_status(self, status: str, headers: dict[str, str]) -> None:
-        description = headers.get("Description", "")
-        if status == "100":
+    def _on_status(self, status: str, message: Incoming) -> None:
+        code, _, description = status.partition(" ")
+        if code == "100":
             return
-        if status in _FINISHED or description in _LIMIT_REACHED:
-            self._requested = max(0, self._requested - int(headers.get("Nats-Pending-Messages", "0")))
+        if code in _FINISHED or description in _LIMIT_REACHED:
+            self._requested = max(0, self._requested - int(message.header("Nats-Pending-Messages") or "0"))
         else:
-            self._end(f"{status} {description.strip()}")
+            self._end(status)
 
     def _end(self, why: str) -> None:
         self._ended = self._ended or why
         self._wake.set()
 
 
-def _sequence(reply: str) -> int:
+def _sequence(reply: bytes) -> int:
     """Return the stream sequence that a delivered message's reply subject tells (ADR-15 of NATS)."""
-    tokens = reply.split(".")
+    tokens = reply.split(b".")
     return int(tokens[5] if len(tokens) == 9 else tokens[7])
 
 

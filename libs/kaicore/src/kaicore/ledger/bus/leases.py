@@ -65,7 +65,8 @@ import msgspec
 
 from kaicore.errors import BusUnavailable, InvalidObject
 from kaicore.ledger.bus import jetstream
-from kaicore.ledger.bus.connection import Connection, Outgoing
+from kaicore.ledger.bus.client import Outgoing
+from kaicore.ledger.bus.connection import Connection
 from kaicore.ledger.bus.wire import check_cluster
 from kaicore.rules.model.replicas import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 

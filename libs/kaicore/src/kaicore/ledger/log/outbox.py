@@ -14,9 +14,9 @@ from kaicore import errors
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
-#: Seconds after an append in which units gather for the next one; more of them after an append of so many units. The
-#: first unit goes at once, and a busy writer makes few transactions, each of which wakes all readers.
-_GATHER_S, _BUSY_GATHER_S, _BUSY = 0.05, 0.1, 10
+#: Seconds after an append in which units gather for the next one, and after how many units that is longer. The first
+#: unit goes at once, and a busy writer makes few transactions, each of which wakes all readers.
+_GATHER_S, _BUSY = 0.05, 10
 
 
 class OutboxObserver(Protocol):
@@ -45,12 +45,14 @@ class Outbox:
         batch: int = 1000,
         limit: int = 20_000,
         retry_s: float = 1.0,
+        busy_gather_s: float = 0.1,
     ) -> None:
         """Args:
         expect: stream versions that must hold for anything to be appended; the units name none of their own.
         batch: units per append at most.
         limit: units that may wait before `put` does, give or take one call's.
         retry_s: how long a log that did not answer is left alone.
+        busy_gather_s: how long units gather after an append of many.
         """
         self._log = log
         self._cluster = cluster
@@ -59,6 +61,7 @@ class Outbox:
         self._batch = batch
         self._limit = limit
         self._retry_s = retry_s
+        self._busy_gather_s = busy_gather_s
         self._units: deque[Unit] = deque()
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -102,7 +105,7 @@ class Outbox:
                 self._units.popleft()
             self._set_flags()
             if len(self._units) < self._batch:
-                await asyncio.sleep(_GATHER_S if len(batch) < _BUSY else _BUSY_GATHER_S)
+                await asyncio.sleep(_GATHER_S if len(batch) < _BUSY else self._busy_gather_s)
 
     async def _append(self, units: list[Unit]) -> None:
         clock = asyncio.get_running_loop().time

@@ -12,7 +12,6 @@ has to be erased. The first two bodies of a shape are stored as they are, and so
 import asyncio
 import re
 from hashlib import sha256
-from itertools import islice
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -64,18 +63,18 @@ def cut(event: Event | NewEvent, body: bytes) -> tuple[bytes, bytes] | None:
         return None
     # As in `kai_fill`.
     names = (_behind(event.stream), _behind(event.subject), event.subject.partition("/")[0], event.correlation)
-    places = _WORDS | {b'"%s"' % name.encode(): b'"%s"' % place for name, place in zip(names, _PLACES, strict=False)}
-    known = len(places)
+    places = {b'"%s"' % name.encode(): b'"%s"' % place for name, place in zip(names, _PLACES, strict=False)}
+    values = list[bytes]()
     bits = _VALUE.split(body)
     if len(bits) > 3 * _MOST_VALUES:
         return None
     for index in range(2, len(bits), 3):
         value = bits[index]
-        place = places.get(value)
+        place = places.get(value) or _WORDS.get(value)
         if place is None:
-            place = places[value] = _PLACES[len(places) - known + len(names)]
+            place = places[value] = _PLACES[len(names) + len(values)]
+            values.append(value)
         bits[index] = place
-    values = islice(places, known, None)
     return b"".join(bits), b"[" + b",\n".join(values) + b"]"
 
 

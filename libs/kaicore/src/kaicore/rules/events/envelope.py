@@ -97,8 +97,7 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     correlation: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True, gc=False):
     """Events that are appended together or not at all.
 
     Attributes:
@@ -110,7 +109,7 @@ class Unit:
     """
 
     events: tuple[NewEvent, ...]
-    expect: Mapping[str, int] = field(default_factory=dict)
+    expect: Mapping[str, int] = {}
     follows: tuple[int, ...] = ()
 
 

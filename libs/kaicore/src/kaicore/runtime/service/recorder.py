@@ -26,12 +26,14 @@ class RecorderOptions:
         batch: units per append at most.
         limit: units that may wait for the log before `Outbox.put` waits.
         retry_s: how long a log that did not answer is left alone.
+        busy_gather_s: how long units gather after an append of many.
         flush_s: how long the log is given, in the end, to take what it does not have yet.
     """
 
     batch: int = 1000
     limit: int = 20_000
     retry_s: float = 1.0
+    busy_gather_s: float = 0.1
     flush_s: float = 5.0
 
 
@@ -71,6 +73,7 @@ class Recorder:
             batch=self._options.batch,
             limit=self._options.limit,
             retry_s=self._options.retry_s,
+            busy_gather_s=self._options.busy_gather_s,
         )
 
     async def run_with(self, *bodies: Coroutine[Any, Any, None]) -> None:
