@@ -502,14 +502,14 @@ class FeasibleNodes:
             return []
         ranking, below = self._ranking, self._handicap_of[row]
         score_of, best = self._scores_of(row), int(ranking.by_row[row])
-        following: list[FollowingPod] = []
+        following, score = list[FollowingPod](), best
         while (one := known.get(state)) is not None:
             following.append(one)
             state = one.after.state
-            score = score_of.get(state)
-            if score is None:
+            alone = score_of.get(state)
+            if alone is None:
                 return following
-            score = score if score == _NO else score - below
+            score = alone if alone == _NO else alone - below
             if score < best:
                 ranking.set(row, score)
                 if ranking.first() != row:
