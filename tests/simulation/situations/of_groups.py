@@ -43,7 +43,7 @@ def no_flavor() -> tuple[Cluster, Pod]:
     return cluster, cluster.add_pod(of("one", gpu=8))
 
 
-@shows(reasons.GangIncomplete, "PodGroup", "default/gang", "needs 3 pods", "1 of them", "8 nvidia.com/gpu")
+@shows(reasons.GangIncomplete, "PodGroup", "default/gang", "needs 3 pods", "placed: 1;", "8 nvidia.com/gpu")
 def incomplete() -> tuple[Cluster, Pod]:
     cluster = nodes(3)
     return cluster, cluster.gang("gang", 1, least=3, cpu=1, gpu=8)[0]

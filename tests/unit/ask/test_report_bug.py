@@ -82,7 +82,7 @@ def text_of(path: Path) -> str:
     return b"\n".join((header, *lines)).decode(errors="replace")
 
 
-@pytest.mark.parametrize(("name", "begin"), [*zip(LOGS, (1, 500), strict=True)])
+@pytest.mark.parametrize(("name", "begin"), [*zip(LOGS, (1, 640), strict=True)])
 def test_recorded_log_without_its_names_replays_as_before(run: Run, tmp_path: Path, name: str, begin: int) -> None:
     made = tmp_path / "bug.log.gz"
     code, said = run("report-bug", str(made), f"--from={begin}", f"--file={log_file(tmp_path, name, NEWEST)}")
