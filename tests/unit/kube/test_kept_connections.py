@@ -1,13 +1,24 @@
 """Kept connections, against a server that answers with prepared bytes."""
 
 import asyncio
+import gc
+import ipaddress
+import socket
+import ssl
+import warnings
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
 
 import pytest
+from cryptography import x509
 from kaicore.errors import ClusterUnavailable
-from kaicore.kube.api.access import plain_access
+from kaicore.kube.api.access import Access, plain_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.runtime.access.certificates import make_server_certificate
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -123,3 +134,42 @@ async def test_cancelled_request_leaves_no_connection_that_answers_the_next() ->
         with pytest.raises(asyncio.CancelledError):
             await asking
         assert await client.get("/next") == b"{}"
+
+
+def test_event_loop_may_end_as_soon_as_a_client_is_closed_though_the_server_answers_no_farewell(tmp_path: Path) -> None:
+    asked, address = Event(), ipaddress.ip_address("127.0.0.1")
+    made = make_server_certificate(
+        [x509.IPAddress(address)], authority_name="a", server_name="s", now=datetime.now(UTC), life=timedelta(days=1)
+    )
+    (tmp_path / "server.pem").write_bytes(made.certificate + made.key)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(tmp_path / "server.pem")
+
+    async def no_headers() -> dict[str, str]:
+        return {}
+
+    async def access() -> Access:
+        tls = ssl.create_default_context(cadata=made.authority.decode())
+        return Access(f"https://127.0.0.1:{listening.getsockname()[1]}", no_headers, tls)
+
+    def serve() -> None:
+        with serving.wrap_socket(listening.accept()[0], server_side=True) as connection:
+            connection.recv(4096)
+            connection.sendall(OK)
+            asked.wait(60)
+
+    async def ask() -> bytes:
+        async with KubeClient(access) as client:
+            return await client.get("/x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                assert asyncio.run(ask()) == b"{}"
+                gc.collect()
+            finally:
+                asked.set()
+        served.result()
+    assert [str(one.message) for one in warned] == []

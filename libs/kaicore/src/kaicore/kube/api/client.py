@@ -84,7 +84,7 @@ class KubeClient:
             await self._session.close()
             self._session = None
         if self._kept is not None:
-            self._kept[1].close()
+            await self._kept[1].end()
             self._kept = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None, *, accept: str = JSON) -> bytes:

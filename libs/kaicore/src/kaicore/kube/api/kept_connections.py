@@ -91,14 +91,9 @@ class _Connection(asyncio.BufferedProtocol):
                 self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once: a farewell of TLS would keep the socket until the server answers that."""
         if self.transport is not None:
             self.transport.abort()
-
-    def close(self) -> None:
-        """Close while nothing is asked."""
-        if self.transport is not None:
-            self.transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's are not of that class.
@@ -222,13 +217,21 @@ class KeptConnections:
         finally:
             self._slots.release()
 
-    def close(self) -> None:
-        """Close the connections that are not in use; those that are end with their request."""
+    def close(self) -> list[_Connection]:
+        """Close the connections that are not in use and return these; those that are end with their request."""
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
-        while self._free:
-            self._free.pop().close()
+        closed, self._free = self._free, []
+        for one in closed:
+            one.abort()
+        return closed
+
+    async def end(self) -> None:
+        """Close, and wait until the event loop has let go of the sockets: it may end then."""
+        closed = self.close()
+        while any(one.transport is not None for one in closed):  # noqa: ASYNC110  # a few turns of the loop
+            await asyncio.sleep(0)
 
     async def _headers(self) -> bytes:
         headers = await self._access.headers()
@@ -250,13 +253,13 @@ class KeptConnections:
             connection = self._free.pop()
             if connection.usable and asyncio.get_running_loop().time() - connection.since_s < _IDLE_S:
                 return connection
-            connection.close()
+            connection.abort()
         return None
 
     async def _converse(self, connection: _Connection, request: bytes) -> ServerAnswer:
         answer = await connection.ask(request, timeout_s=self._timeout_s)
         if self._closed:
-            connection.close()
+            connection.abort()
         elif connection.usable:
             loop = asyncio.get_running_loop()
             connection.since_s = loop.time()
@@ -298,7 +301,7 @@ class KeptConnections:
         used = [one for one in self._free if one.usable and one.since_s > long_ago_s]
         for one in self._free:
             if one not in used:
-                one.close()
+                one.abort()
         self._free = used
         self._sweeping = asyncio.get_running_loop().call_later(_IDLE_S, self._sweep) if used else None
 
