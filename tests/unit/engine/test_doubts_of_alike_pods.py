@@ -1,0 +1,37 @@
+"""Alike pods that are put on a node in a row are asked about one by one where its zones are in doubt."""
+
+import msgspec
+from kaicore.rules.events import payloads
+from kaicore.rules.model.placement import Provenance
+from kaicore.rules.model.pod import Pod
+
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.workloads import NO_PROMISES, Workloads
+
+
+def _observed(cluster: Workloads, one: Pod) -> None:
+    entry = cluster.state.pods[one.uid]
+    assert entry.predicted is not None
+    seen = msgspec.structs.replace(entry.predicted, provenance=Provenance.OBSERVED)
+    cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(one.uid, one.namespace, one.name, entry.node, seen))
+
+
+def test_alike_pods_on_a_node_in_doubt_are_as_many_as_fit_whatever_is_so() -> None:
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, amounts(cpu=5, memory=64, gpu=4), amounts(cpu=9, memory=64, gpu=1), labels={"is": name})
+        ends, stays = (
+            pod(f"{what}-{name}", cpu=cpu, memory=1, node_selector={"is": name})
+            for what, cpu in (("ends", 1), ("stays", 5))
+        )
+        for one in (ends, stays):
+            cluster.full(cluster.add_pod(one))
+        _observed(cluster, ends)
+        if name == "n1":
+            _observed(cluster, stays)
+        cluster.see(ends, deletion_at=cluster.now // 1_000_000)
+    cluster.add_node("n3", amounts(cpu=32, memory=64, gpu=8), labels={"is": "n3"})
+    cluster.gang("g", 4, cpu=4, memory=1, gpu=1)
+    # On n2, the kubelet may have freed `ends` first and have put `stays` in its zone: then one pod fits beside it.
+    placed = cluster.cycle(NO_PROMISES).placements
+    assert [decision.node for decision in placed] == ["n1", "n1", "n2", "n3"]
