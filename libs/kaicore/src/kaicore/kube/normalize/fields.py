@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost
 from kaicore.kube.wire.objects import NodeSelector, NodeSelectorTerm, Quantities
@@ -27,11 +28,25 @@ def amounts(quantities: Quantities | None, *, subject: str, field: str, lost: Lo
     """Parse quantities by resource name into canonical units, without those that are none."""
     amounts_by_name: Amounts = {}
     for name, text in (quantities or {}).items():
+        units = _sound_amount(text, name)
+        if units is not None:
+            amounts_by_name[name] = units
+            continue
         try:
             amounts_by_name[name] = amount(text, resource=name, subject=subject, field=f"{field}[{name}]", lost=lost)
         except InvalidQuantity as error:
             lost(error)
     return amounts_by_name
+
+
+@lru_cache(maxsize=4096)
+def _sound_amount(text: str | float, resource: str) -> int | None:
+    """Return a quantity in canonical units; None where there is something to say of it."""
+    try:
+        units, problem = read_amount(str(text), resource=resource, subject="", field="")
+    except InvalidQuantity:
+        return None
+    return units if problem is None else None
 
 
 def changed_at(metadata: ObjectMeta) -> int:

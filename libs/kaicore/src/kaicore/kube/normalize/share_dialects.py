@@ -14,6 +14,7 @@ Sources: HAMi `pkg/device/nvidia/device.go` (GenerateResourceRequests); Volcano 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kaicore.errors import InvalidObject
@@ -268,12 +269,17 @@ def virtual_gpus(spec: PodSpec) -> Iterator[str]:
         for name in (*(one.resources.requests or ()), *(one.resources.limits or ()))
     }
     for name in sorted(names):
-        dialect = next((one for one in SHARE_DIALECTS if one.owns(name)), None)
+        dialect = _dialect_of(name)
         if dialect is not None:
             yield (
                 f"virtual GPUs of {dialect.name} ({name}): kai-webhook makes them a share of new pods where sharing is "
                 f"enabled; else use the annotation {GPU_FRACTION} or {GPU_MEMORY}"
             )
+
+
+@lru_cache(maxsize=4096)
+def _dialect_of(resource: str) -> ShareDialect | None:
+    return next((one for one in SHARE_DIALECTS if one.owns(resource)), None)
 
 
 class _Asking(NamedTuple):
