@@ -16,7 +16,7 @@ import pytest
 from kai_api.pages.charts import Months
 from kai_cli.history import parquet
 from kai_projector.main import Parts, ProjectorMetrics, follow
-from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA, Period, by_month
+from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA, Account, Period, by_month
 from kaicore.analysis.ask.hours.compared import CountedHours
 from kaicore.analysis.ask.hours.kept import keep_hours, kept_hours_of
 from kaicore.analysis.ask.hours.report import Accounted, ReportQuestion, report_of, usage_report
@@ -354,6 +354,24 @@ async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_on
         # Hours with other labels of owners are another question's.
         await kept.save("c1", [spoilt], labels=())
         assert await _Folding(log, begin=state).to(len(events)) is None
+
+
+async def test_hours_without_an_event_that_were_kept_each_alone_are_the_same_and_are_kept_anew_as_one(
+    database_url: str, superuser_url: str
+) -> None:
+    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()), end=100)
+    await copy(database_url, events, "c1")
+    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
+        kept = kept_hours_of(log)
+        assert kept is not None
+        with pytest.MonkeyPatch.context() as older:
+            older.setattr(Account, "_equal_hours", lambda *_: 0)
+            assert await keep_hours(log, "c1", labels=("project",)) == 100
+        report = await usage_report(log, "c1", ReportQuestion(by="user"))
+        assert await _Folding(log, begin=ClusterState("c1")).to(7, len(events)) is None
+        assert await keep_hours(log, "c1", labels=("project",), anew=True) == 6
+        assert await kept._rows("SELECT count(*) FROM views.account_hour", []) == [(6,)]
+        assert await usage_report(log, "c1", ReportQuestion(by="user")) == report
 
 
 async def test_a_spoilt_hour_of_the_account_is_an_event_and_is_kept_anew_by_the_projector(

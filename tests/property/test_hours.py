@@ -150,6 +150,20 @@ def test_hours_that_are_kept_sum_up_to_the_account_folded_from_the_log(
         assert _lost(in_one) == _lost(whole)
 
 
+def test_hours_without_an_event_are_counted_once_and_sum_up_to_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    (log, *_) = run(plan_of(_SEEDS[0], seconds=1.5)).logs.values()
+    # While some work waits and some runs, over the end of a month.
+    half, days = len(log) // 2, 40 * 24 * HOUR_US
+    events = [*log[:half], *(msgspec.structs.replace(one, recorded_at=one.recorded_at + days) for one in log[half:])]
+    few = _counted(events)
+    assert len(few) <= 8
+    with monkeypatch.context() as patched:
+        patched.setattr(Account, "_equal_hours", lambda *_: 0)
+        each = _counted(events)
+    assert len(each) > 40 * 24
+    assert _digest(few) == _digest(each)
+
+
 def _lost(hours: Sequence[Period]) -> list[object]:
     (month,) = by_month(hours)
     return [

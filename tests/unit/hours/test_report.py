@@ -32,8 +32,11 @@ def _about(hours: float) -> float:
     return pytest.approx(hours, abs=1e-4)
 
 
-def story(seconds: int = _BEGIN) -> list[Event]:
-    """Two pods of a queue with a quota of one GPU; one fails, one is evicted; their node is cordoned before that."""
+def story(seconds: int = _BEGIN, *, end: float = 5) -> list[Event]:
+    """Two pods of a queue with a quota of one GPU; one fails, one is evicted; their node is cordoned before that.
+
+    The last event comes after `end` hours.
+    """
     cluster = Cluster("c1", hashes=True)
     cluster.now = begin = seconds * 1_000_000
 
@@ -72,7 +75,7 @@ def story(seconds: int = _BEGIN) -> list[Event]:
     cluster.record(f"pod/{bob.uid}", payloads.PodEvicted(bob.uid, bob.namespace, bob.name, "n0"))
     cluster.add_pod(msgspec.structs.replace(bob, deletion_at=seconds))
     cluster.delete_pod(bob)
-    at(5)
+    at(end)
     cluster.record("queue/team", payloads.QueueObserved(queue("team", "dept", quota=1, resource_version="2")))
     return cluster.events
 

@@ -14,6 +14,7 @@ what pods hold there. So held, free and out of service are together what there i
   month, or of the range that is asked for, count with their wait so far.
 
 Each hour is counted for itself, from the state at its beginning. So the sum over hours is the same for all who count.
+Whole hours without an event are equal: the first of them in a month is counted, and multiplied.
 """
 
 from collections.abc import Iterable, Sequence
@@ -119,7 +120,7 @@ class ModelCapacity:
 
 @dataclass(slots=True)
 class Period:
-    """The account of an hour, of one month, or of the part of it that was asked for.
+    """The account of an hour, of hours without an event, of one month, or of the part of it that was asked for.
 
     Attributes:
         month: as `2026-11`, by UTC.
@@ -147,6 +148,16 @@ class Period:
             mine.stranded += counted.stranded
             for name in CAPACITY:
                 _add(getattr(mine, name), getattr(counted, name))
+
+    def multiply(self, hours: int) -> None:
+        """Make of an hour without an event so many."""
+        for held in self.owners.values():
+            for name in HELD:
+                _add(getattr(held, name), getattr(held, name), hours - 1)
+        for counted in self.models.values():
+            counted.stranded *= hours
+            for name in CAPACITY:
+                _add(getattr(counted, name), getattr(counted, name), hours - 1)
 
 
 def _add(sums: list[int], amounts: Sequence[int], times: int = 1) -> None:
@@ -264,6 +275,7 @@ class Account:
         self._next_hour = begin - begin % HOUR_US + HOUR_US
         self._next_look = begin - begin % _MINUTE_US + _MINUTE_US
         self._changed = True
+        self._quiet = True
         self._holdings: dict[str, _Holding] = {}
         self._nodes: dict[str, _Node] = {}
         self._sums: dict[str, _Sums] = {}
@@ -300,8 +312,14 @@ class Account:
                 self._look_for_stranded()
             self._now = until
             if until == self._next_hour:
-                self._close()
-                self._open(until)
+                self._close(1 + self._equal_hours(at))
+                self._open(self._now)
+
+    def _equal_hours(self, at: int) -> int:
+        """Return how many hours follow the one that ends now in its month, before a time, and are like it."""
+        if not self._quiet or self._now - self._period.begin < HOUR_US:
+            return 0
+        return (min(at, month_bounds(self._period.month)[1]) - self._now) // HOUR_US
 
     def taken(self) -> list[Period]:
         """Return the hours that ended since the last call."""
@@ -314,11 +332,15 @@ class Account:
             self._close()
         return self.taken()
 
-    def _close(self) -> None:
+    def _close(self, hours: int = 1) -> None:
+        """End the period, which stands for so many equal hours."""
         for holding in self._holdings.values():
             self._settle(holding)
         for model in self._sums:
             self._count(model)
+        if hours > 1:
+            self._period.multiply(hours)
+            self._now += (hours - 1) * HOUR_US
         for story in self._stories.by_uid.values():
             entry = self.state.pods.get(story.pod.uid)
             if entry is not None and entry.waiting and not story.running_at and self._is_ours(entry):
@@ -330,6 +352,7 @@ class Account:
 
     def take(self, event: Event) -> None:
         """Take in an event after it was folded."""
+        self._quiet = False
         if len(self.state.configs) != self._configs:
             self._read_configs()
             self._queues_changed()

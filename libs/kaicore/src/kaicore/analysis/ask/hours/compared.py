@@ -4,9 +4,10 @@ An hour that differs is counted once more, from the log's beginning: what was er
 and what is kept anew must be of the log as it is now. Hours with other labels of owners are not compared.
 """
 
+from collections.abc import Mapping
 from contextlib import aclosing
 
-from kaicore.analysis.ask.hours.account import Account, Period
+from kaicore.analysis.ask.hours.account import Account, Period, by_month
 from kaicore.analysis.ask.hours.kept import counted_hours, decoded, encoded, kept_hours_of
 from kaicore.analysis.replay.log_states import first_state, fold_on
 from kaicore.analysis.replay.samples import SampleDifference
@@ -85,11 +86,11 @@ class CountedHours:
         if kept is None or not ended:
             return None
         there = await kept.every(self._cluster, ended[0].begin, ended[-1].end, labels=self._labels)
-        other = [hour for hour in ended if not self._is_same(hour, there.get(hour.begin, Period("", 0)))]
+        other = [hour for hour in ended if not self._is_same(hour, there)]
         found = [
             (after, hour)
             for after, hour in await self._counted_again(other)
-            if not self._is_same(hour, there.get(hour.begin, Period("", 0)))
+            if not self._is_same(hour, there)
         ]
         await kept.save(self._cluster, [hour for _, hour in found], labels=self._labels)
         self._hours = [hour for hour in self._hours if hour not in ended]
@@ -97,9 +98,17 @@ class CountedHours:
             return None
         return SampleDifference(found[0][0], tuple(f"/account_hour/{hour.begin}" for _, hour in found))
 
-    def _is_same(self, counted: Period, kept: Period | None) -> bool:
-        """Tell whether an hour is kept as it is counted; one with other labels (None) counts as such."""
-        return kept is None or _ordered(decoded(encoded(counted, self._labels), self._labels)) == _ordered(kept)
+    def _is_same(self, counted: Period, there: Mapping[int, Period | None]) -> bool:
+        """Tell whether an hour is kept as it is counted; one with other labels (None) counts as such.
+
+        Those without an event count as one, also where each was kept alone.
+        """
+        parts = [hour for begin, hour in there.items() if counted.begin <= begin < counted.end]
+        known = [hour for hour in parts if hour is not None]
+        if len(known) < len(parts):
+            return True
+        (kept,) = by_month(known) or [Period("", 0)]
+        return _ordered(decoded(encoded(counted, self._labels), self._labels)) == _ordered(kept)
 
     async def _counted_again(self, hours: list[Period]) -> list[tuple[int, Period]]:
         """Count hours from the log's beginning, those that the log has; each with the position before its events."""

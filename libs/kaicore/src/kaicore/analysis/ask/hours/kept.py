@@ -50,6 +50,8 @@ _WRITE = """
     DO UPDATE SET end_at = excluded.end_at, position = excluded.position, document = excluded.document
 """
 
+#: An hour within those without an event may have been kept alone.
+_REPLACE = "DELETE FROM views.account_hour WHERE cluster = %s AND schema = %s AND begin_at > %s AND begin_at < %s"
 _FORGET = "DELETE FROM views.account_hour WHERE cluster = %s AND schema <> %s"
 
 
@@ -91,6 +93,7 @@ class KeptHours:
                 for hour in hours:
                     document = encoded(hour, labels)
                     row = [cluster, ACCOUNT_SCHEMA, hour.begin, hour.end, hour.position, document]
+                    await connection.execute(_REPLACE, [cluster, ACCOUNT_SCHEMA, hour.begin, hour.end])
                     await connection.execute(_WRITE, row)
 
         if hours:
