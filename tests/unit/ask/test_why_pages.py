@@ -311,3 +311,17 @@ def labelled(answer: Why) -> set[str]:
     assert answer.starts_if is not None
     messages = [one.message.split() for one in answer.starts_if.remedies]
     return {words[2] for words in messages if words[:2] == ["label", "node"]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "spec", "asked"),
+    [("nvidia.com/gpu", {"gpu": 2**48}, f"{2**48} or more"), ("memory", {"gpu": 0, "memory": 2**18}, "256Ti or more")],
+)
+async def test_an_amount_cut_to_the_most_that_is_believed_is_said_to_be_that_or_more(
+    resource: str, spec: dict[str, int], asked: str
+) -> None:
+    made = fleet(1)
+    made.add_pod(pod("absurd", cpu=1, **spec))
+    made.cycle()
+    text = why_text(await why(made, "absurd"))
+    assert f"{resource}: {asked} needed" in text, text

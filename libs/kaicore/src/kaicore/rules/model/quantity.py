@@ -209,15 +209,22 @@ def _parse(text: str, milli: bool) -> int:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """Write an amount as a person would: `8`, `500m`, `32Gi`, `118.5Gi`."""
+    """Write an amount as a person would: `8`, `22.5`, `500m`, `118.5Gi`; one cut to `MAX_AMOUNT` may be more."""
+    if not is_bytes(resource) and amount >= MAX_AMOUNT // 2:
+        return f"{canonical_quantity(resource, amount)} or more"
     if resource == CPU:
-        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+        return f"{amount}m" if 0 < abs(amount) < 1000 else f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
     if is_bytes(resource):
         for suffix, unit in _BINARY:
             if abs(amount) >= unit:
                 tenths = amount * 10 // unit
                 return f"{tenths // 10}{suffix}" if tenths % 10 == 0 else f"{tenths // 10}.{abs(tenths) % 10}{suffix}"
     return str(amount)
+
+
+def asked_amount(resource: str, amount: int) -> str:
+    """Write an amount that one pod asks for; bytes, too, may have been cut to `MAX_AMOUNT`."""
+    return format_amount(resource, amount) + (" or more" if is_bytes(resource) and amount >= MAX_AMOUNT else "")
 
 
 def exact_amount(resource: str, amount: int) -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -70,7 +71,8 @@ class OverCommit:
         zone = f" zone {self.zone}:" if self.zone else ""
         return (
             f"position {self.position}:{pod} node {self.node}:{zone} {self.resource}: "
-            f"{self.used} of {self.allocatable} held ({self.origin})"
+            f"{format_amount(self.resource, self.used)} of {format_amount(self.resource, self.allocatable)} held "
+            f"({self.origin})"
         )
 
 

@@ -33,7 +33,7 @@ from kaicore.rules.engine.work.gang_planner import members_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import NodeObserved, Payload, PodObserved
 from kaicore.rules.events.reasons import node as node_reasons
-from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount, time_text
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, time_text
 from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
 from kaicore.rules.events.reasons.queue import BoundReason
@@ -41,7 +41,7 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import GPU, GpuShare, gpus_text
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod, PodTerm
-from kaicore.rules.model.quantity import PODS
+from kaicore.rules.model.quantity import PODS, asked_amount
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.tree import counted, without_parts
@@ -298,7 +298,9 @@ def details(asked: Asked, reason: CodedReason) -> list[str]:
 
 def asks_for(requests: Amounts, share: GpuShare | None = None) -> str:
     """Write what a pod asks for."""
-    amounts = [named_amount(name, amount) for name, amount in sorted(requests.items()) if amount and name != PODS]
+    amounts = [
+        f"{asked_amount(name, amount)} {name}" for name, amount in sorted(requests.items()) if amount and name != PODS
+    ]
     return ", ".join([*amounts, *([] if share is None else [str(share)])])
 
 

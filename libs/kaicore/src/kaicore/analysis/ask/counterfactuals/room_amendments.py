@@ -23,7 +23,7 @@ from kaicore.rules.events.reasons.node import RejectedByKubelet
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.node import HOSTNAME, Node
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.model.quantity import PODS, asked_amount
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -65,7 +65,7 @@ def _smaller(asked: Asked, reason: making_room.FitsIf) -> Amendment:
             pairs.append((one.pod, smaller))
     now = asked.requests.get(reason.resource, 0)
     most, each = named_amount(reason.resource, reason.most), " per pod" if len(pairs) > 1 else ""
-    words = f"request at most {most}{each} instead of {format_amount(reason.resource, now)} in {asked.pod.subject}"
+    words = f"request at most {most}{each} instead of {asked_amount(reason.resource, now)} in {asked.pod.subject}"
     return Amendment(
         "request-less",
         words,

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import msgspec
 
-from kaicore.rules.model.quantity import MEMORY, format_amount
+from kaicore.rules.model.quantity import format_amount
 
 
 class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code", tag=True):
@@ -109,8 +109,7 @@ def gpu_hours_text(gpu_seconds: int) -> str:
 
 def named_amount(resource: str, amount: int) -> str:
     """Write an amount with the name of its resource, such as `2 nvidia.com/gpu` or `4Gi memory`."""
-    text = format_amount(resource, amount)
-    return f"{text} memory" if resource == MEMORY else f"{text} {resource}"
+    return f"{format_amount(resource, amount)} {resource}"
 
 
 def time_text(at: int) -> str:

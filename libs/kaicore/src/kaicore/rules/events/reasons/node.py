@@ -6,7 +6,7 @@ from msgspec import field
 
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, WorkReason, plural
 from kaicore.rules.model.gpu_share import gpus_text
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import asked_amount
 
 
 class NoNodes(CodedReason, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ class NodeTooSmall(NodeReason, frozen=True, kw_only=True):
     allocatable: int = field(name="free", default=0)
 
     def __str__(self) -> str:
-        requested = format_amount(self.resource, self.requested)
+        requested = asked_amount(self.resource, self.requested)
         allocatable = self._most(self.resource, self.allocatable)
         return self._nodes(f"too small: {self.resource}: {requested} needed, {allocatable} in all")
 
@@ -163,7 +163,7 @@ class InsufficientResource(NodeReason, frozen=True, kw_only=True):
     releasing: str = field(name="detail", default="")
 
     def __str__(self) -> str:
-        requested, free = format_amount(self.resource, self.requested), self._most(self.resource, self.free)
+        requested, free = asked_amount(self.resource, self.requested), self._most(self.resource, self.free)
         more = f", {self.releasing}" if self.releasing else ""
         return self._nodes(f"short of {self.resource}: {requested} needed, {free} free{more}")
 

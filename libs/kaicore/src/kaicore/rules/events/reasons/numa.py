@@ -5,7 +5,7 @@ from typing import ClassVar
 from msgspec import field
 
 from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.model.quantity import format_amount
+from kaicore.rules.model.quantity import asked_amount, format_amount
 
 
 class NumaNeverFits(NodeReason, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class NumaNeverFits(NodeReason, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if not self.zone:
             return self._nodes(f"can never align it: {self.explanation}", rejection=self.rejection)
-        requested = format_amount(self.resource, self.requested)
+        requested = asked_amount(self.resource, self.requested)
         installed = f"{format_amount(self.resource, self.installed)} in the largest zone ({self.zone})"
         return self._nodes(
             f"can never align it: {self.resource}: {requested} needed, {installed}", rejection=self.rejection
@@ -85,7 +85,7 @@ class NumaZoneShort(ZonesShort, frozen=True, kw_only=True):
     """Nodes on which no zone has enough free."""
 
     def __str__(self) -> str:
-        requested, free = format_amount(self.resource, self.requested), format_amount(self.resource, self.free)
+        requested, free = asked_amount(self.resource, self.requested), format_amount(self.resource, self.free)
         at_zone = f" on zone {self.zone}" if self.zone else ""
         what = f"with no zone that fits: {self.resource}: {requested} needed, {free} free{at_zone}"
         return self._nodes(what, rejection=self.rejection)
