@@ -10,7 +10,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kai_cli.output import listing_text
 from kai_watcher.watcher import API, LOG, SNAPSHOT_SCHEMA
+from kaicore.analysis.ask.answers import RowSelection
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import LogUnavailable, StaleExpectation
 from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.ledger.log.port import EventLog
@@ -51,6 +55,27 @@ async def test_a_new_watcher_has_nothing_to_say_of_what_did_not_change(world: Wo
     start = await world.head()
     await (await world.start().ready()).stop()
     assert [event.type for event in await world.events(after=start)] == ["WatcherStarted"]
+
+
+async def test_nodes_that_the_watcher_cannot_list_are_said_to_be_unlisted(world: World) -> None:
+    await world.api.node("n0")
+    world.api.faults(verb="list", kind="unauthorized", resource="nodes", every=1)
+    watcher = world.start()
+    await world.until(bool)
+    await watcher.unready(API)
+    (started,) = await world.events("WatcherStarted")
+    ask = Inquiry(world.log).listing
+    for kind in ("nodes", "zones"):
+        text = listing_text(await ask(world.cluster, kind, RowSelection()))
+        assert text.startswith(f"no {kind} recorded since the watcher started at {time_text(started.recorded_at)}"), (
+            text
+        )
+    assert listing_text(await ask(world.cluster, "queues", RowSelection())) == "no queues"
+    world.api.server.faults.rules.clear()
+    await watcher.ready()
+    await world.converged()
+    assert "n0" in listing_text(await ask(world.cluster, "nodes", RowSelection()))
+    assert listing_text(await ask(world.cluster, "zones", RowSelection())) == "no zones"
 
 
 @pytest.mark.parametrize("snapshot_events", [1, 1_000_000])

@@ -221,6 +221,11 @@ def as_of(position: int, recorded_at: str) -> str:
 
 def listing_text(listing: Listing) -> str:
     """Return a list."""
+    if listing.unlisted_since:
+        return (
+            f"no {listing.kind} recorded since the watcher started at {listing.unlisted_since}: "
+            "its first list may not be complete (kai status shows its state)"
+        )
     if listing.kind not in _HEADS or not listing.rows:
         return f"no {listing.kind}"
     text = rows_text(listing.kind, listing.rows)

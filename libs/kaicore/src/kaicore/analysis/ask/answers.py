@@ -458,6 +458,7 @@ class Listing(Answer, frozen=True, kw_only=True):
         recorded_at: of the event at that position.
         reasons_position: the position of the state by which cycles found why pods wait, the earliest of shards; 0
             where no cycle was run, or the rows say nothing of that.
+        unlisted_since: when the last watcher started, where the log has no node; its first list may not be complete.
         total: how many there are; `next` is where the next page begins, empty where the rows are the last ones.
         items: rows, still encoded; `rows` decodes them.
     """
@@ -467,6 +468,7 @@ class Listing(Answer, frozen=True, kw_only=True):
     position: int
     recorded_at: str
     reasons_position: int = 0
+    unlisted_since: str = ""
     total: int
     next: str = ""
     items: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "array"})]

@@ -30,14 +30,14 @@ from kaicore.analysis.ask.topology.domains import topologies_of, topology_assign
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.attempts import TriedGroup, tried_groups
 from kaicore.analysis.life.pod_history import PodEvidence, pod_evidence, recorded_config
-from kaicore.analysis.replay.log_states import events_of
+from kaicore.analysis.replay.log_states import events_of, last_events
 from kaicore.analysis.replay.moments import end_of_append, parse_moment, position_of
 from kaicore.analysis.replay.past_states import KeptState, PastStates, QuestionsFirst
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook, PolicyMismatch
-from kaicore.rules.events.payloads import CycleCompleted
+from kaicore.rules.events.payloads import CycleCompleted, WatcherStarted
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
@@ -353,10 +353,19 @@ class Inquiry:
             position=position,
             recorded_at=time_text(recorded_at),
             reasons_position=known,
+            unlisted_since=await self._unlisted_since(state) if kind in ("nodes", "zones") else "",
             total=total,
             next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
         )
+
+    async def _unlisted_since(self, state: ClusterState) -> str:
+        """Return when the last watcher started, where the log has no node."""
+        if state.columns.present.any():
+            return ""
+        where = Filter(types=(WatcherStarted.__name__,))
+        started, _ = await last_events(self.log, state.cluster, where, upto=state.position, enough=1)
+        return time_text(started[-1].recorded_at) if started else ""
 
     async def who(
         self,
