@@ -281,7 +281,7 @@ def test_what_no_decision_could_know_is_no_fault_and_an_example_says_what_it_mea
     code, output = kai("audit", "verify")
     assert code == 0, output
     assert "2 decisions: nothing promised twice" in output
-    assert "observed over-use, not caused by the scheduler: observed 1; such as" in output
+    assert "over-use that the scheduler did not cause: 1 observed; such as" in output
     example = "pod default/b: node n0: zone node-0: nvidia.com/gpu: 6 of 4 held (observed): its kubelet gave the pod"
     assert example in output
 

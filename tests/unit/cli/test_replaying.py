@@ -25,7 +25,7 @@ def report(**fields: object) -> ReplayReport:
 
 def test_a_replay_without_differences_is_one_line() -> None:
     assert list(report_lines(report())) == [
-        "cluster prod: 20 cycles recorded at 1 to 2000, 40 decisions replayed, 1 more were stale: 0 differences"
+        "cluster prod: 20 cycles at positions 1 to 2000, 40 decisions replayed (1 more were stale): 0 differences"
     ]
 
 

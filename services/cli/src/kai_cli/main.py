@@ -117,13 +117,13 @@ _COMMANDS = (
 )
 #: Words that have commands below them.
 _PARENTS = {
-    "cluster": "Which clusters the hub has.",
+    "cluster": "The clusters of the hub: list, add, drain and remove them.",
     "audit": "Check the log itself, and ask who decided what.",
-    "shadow": "What a shadow of a scheduler decided (`kai up --shadow`), and which of the two decides.",
-    "what-if": "What would come of it if something were different.",
+    "shadow": "Decisions of a shadow scheduler (`kai up --shadow`), and which scheduler decides.",
+    "what-if": "Simulate other settings, nodes, queues or work; forecast when work starts.",
     "report": "GPU-hours: who held them, and what became of them.",
-    "policy": "Policies of your own: what decides, checked and tried before it does.",
-    "import": "Take a log that was exported into a database; turn traces into manifests.",
+    "policy": "Policies of your own: check and try them before they decide.",
+    "import": "Import an exported log into a database; turn traces into manifests.",
     "topology": "Network topologies: which nodes are close, and what is free there.",
     "webhook": "The admission webhook.",
     "keys": "Keys with which callers prove to the API who they are.",

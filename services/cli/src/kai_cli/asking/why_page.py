@@ -160,8 +160,9 @@ def _blocker(one: BlockerAnswer) -> list[str]:
 
 def _start(why: Why) -> Iterator[str]:
     if why.start is not None:
-        forecast = why.start.start is not None and why.start.start.calibrated
-        yield f"{'forecast' if forecast else 'start'}: {why.start.text}"
+        start = why.start.start
+        forecast = start is not None and start.calibrated
+        yield ("" if start is None else "forecast: " if forecast else "start: ") + why.start.text
         if forecast and why.calibration is not None:
             yield f"  {why.calibration.text}"
 

@@ -101,8 +101,8 @@ def _promises_text(promises: PromiseReport) -> str:
     twice = counts.pop("promised", 0)
     lines = [f"{promises.decisions} decisions: {twice or 'nothing'} promised twice", *map(str, promises.twice)]
     if counts:
-        facts = ", ".join(f"{origin} {count}" for origin, count in counts.items())
-        lines.append(f"observed over-use, not caused by the scheduler: {facts}; such as")
+        facts = ", ".join(f"{count} {origin}" for origin, count in counts.items())
+        lines.append(f"over-use that the scheduler did not cause: {facts}; such as")
         examples = {one.origin: one for one in reversed(promises.brought)}
         lines += [f"  {examples[origin]}: {meaning}" for origin, meaning in _MEANINGS.items() if origin in examples]
     return "\n".join(lines)
@@ -271,8 +271,7 @@ def node_text(audit: NodeAudit) -> str:
         rows = [[*row[:-1], text, row[-1]] for row, text in zip(rows, gpus, strict=True)]
     parts = [
         f"{asked}node {audit.node}, {_span_text(audit.span)}: {len(audit.holdings)} pods held it{unsure}, "
-        f"{len(audit.rejections)} rejected, {len(audit.gaps)} time{'' if len(audit.gaps) == 1 else 's'} not known what "
-        "of its zones",
+        f"{len(audit.rejections)} rejected, zones unknown {len(audit.gaps)} time{'' if len(audit.gaps) == 1 else 's'}",
         *_unnamed(audit),
         "",
         table(head, rows),

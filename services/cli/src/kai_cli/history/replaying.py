@@ -240,8 +240,8 @@ def report_lines(report: ReplayReport) -> Iterator[str]:
     """Yield the report's lines for people."""
     differences = sum(report.kinds.values())
     yield (
-        f"cluster {report.cluster}: {report.cycles:,} cycles recorded at {report.first} to {report.position}, "
-        f"{report.decisions:,} decisions replayed, {report.late:,} more were stale: {differences:,} differences"
+        f"cluster {report.cluster}: {report.cycles:,} cycles at positions {report.first} to {report.position}, "
+        f"{report.decisions:,} decisions replayed ({report.late:,} more were stale): {differences:,} differences"
     )
     if report.unreachable:
         yield f"  {report.unreachable:,} more cycles were decided on a state that is retired"

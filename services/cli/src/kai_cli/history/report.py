@@ -160,7 +160,7 @@ def report_text(answer: UsageReport) -> str:
         for kind, hours in (("GPU", row.gpu), ("CPU", row.cpu), ("memory, GiB", row.memory))
         if hours.capacity
     ]
-    capacity_head = ("MONTH", "MODEL", "HOURS OF", "CAPACITY", "HELD", "FREE", "OF IT STRANDED", "OUT OF SERVICE")
+    capacity_head = ("MONTH", "MODEL", "HOURS OF", "CAPACITY", "HELD", "FREE", "FREE BUT STRANDED", "OUT OF SERVICE")
     if models:
         parts.append(table(capacity_head, models))
     return "\n\n".join(parts)

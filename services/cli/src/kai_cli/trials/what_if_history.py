@@ -58,12 +58,12 @@ def _head(comparison: HistoryComparison) -> str:
         f"{count} {what}"
         for count, what in (
             (assumed.estimated, "by survival of their kind"),
-            (assumed.unbounded, "to the end of the window, for too little is known"),
+            (assumed.unbounded, "to the end of the window (no run-time data)"),
         )
         if count
     ]
     if guessed:
-        lines.append(f"of {assumed.observed} runs the log has the end; others run {', '.join(guessed)}")
+        lines.append(f"{assumed.observed} runs ended in the log; assumed to run on: {', '.join(guessed)}")
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from kaicore.rules.engine.placement.reservation_pod import PLANNED
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
-from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.events.reasons.node import NodeNotReady, NodeUnschedulable
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -231,7 +231,7 @@ def pod_message(state: WorkView, entry: PodEntry) -> str:
         # What other nodes would not remove; else what work that ends may; of most nodes; of two what got further.
         most = max(reversed(reasons), key=_passing_nodes)
         first = next((reason for reason in reasons if not reason.of_nodes), most)
-        return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
+        return str(first) + (f"; {plural(len(reasons) - 1, 'more reason')}" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
 
 

@@ -236,7 +236,7 @@ def _verdict(name: str, claim: QueueClaim) -> str:
     text = f"{name} holds {claim.holds} GPUs, asks for {claim.asks} and deserves {claim.fair_share}"
     if claim.owed == "0":
         return f"{text}: it has all that it is owed"
-    taking = f"it may have {claim.may_take} evicted" if not claim.refused else claim.refused
+    taking = f"evictions may give it {claim.may_take}" if not claim.refused else claim.refused
     return f"{text}: it is owed {claim.owed} more, and {taking}"
 
 

@@ -341,7 +341,7 @@ def miss_notes(uid: str, state: LogView) -> list[str]:
     match miss.cause:
         case MissCause.RELEASED_EARLIER:
             pods = ", ".join(miss.released)
-            text = f"its kubelet had freed what {pods} held before the API reported the end of that"
+            text = f"its kubelet freed what {pods} held before the API reported their end"
         case MissCause.HALF_READ:
             text = "the report showed half of its admission, and the whole is as predicted"
         case MissCause.OLDEST_FIRST:

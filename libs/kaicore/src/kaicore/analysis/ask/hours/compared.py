@@ -87,11 +87,7 @@ class CountedHours:
             return None
         there = await kept.every(self._cluster, ended[0].begin, ended[-1].end, labels=self._labels)
         other = [hour for hour in ended if not self._is_same(hour, there)]
-        found = [
-            (after, hour)
-            for after, hour in await self._counted_again(other)
-            if not self._is_same(hour, there)
-        ]
+        found = [(after, hour) for after, hour in await self._counted_again(other) if not self._is_same(hour, there)]
         await kept.save(self._cluster, [hour for _, hour in found], labels=self._labels)
         self._hours = [hour for hour in self._hours if hour not in ended]
         if not found:
