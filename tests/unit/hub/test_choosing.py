@@ -21,7 +21,6 @@ from kaicore.rules.model.gpu_share import SHARED_GPU
 
 NOW = capacity_part(STARTS_NOW, left=50)
 EVICTING = capacity_part(STARTS_AFTER_EVICTIONS, left=90)
-HALF_NEAR = locality_part(("x", "y"), ("y",))
 NEVER = capacity_part(WAITS, left=90)
 
 

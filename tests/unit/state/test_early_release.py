@@ -128,7 +128,7 @@ def test_a_miss_that_an_early_release_explains_has_a_cause_of_its_own(node: Node
     assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
     node.delete_pod(pod("early", cpu=6))
     (note,) = miss_notes("uid-early", node.state)
-    assert "had freed what default/old held before the API reported" in note
+    assert "freed what default/old held before the API reported" in note
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["succeeded", "deleted"])
@@ -145,7 +145,7 @@ def test_a_miss_is_explained_by_an_end_that_is_told_after_that_of_its_own_pod(no
     node.end("old", 8)
     assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
     (note,) = miss_notes("uid-early", node.state)
-    assert "had freed what default/old held before the API reported" in note
+    assert "freed what default/old held before the API reported" in note
 
 
 def test_an_early_release_explains_the_zones_of_a_pod_that_kept_other_cpus_of_an_init_container(node: Node) -> None:

@@ -122,7 +122,7 @@ def test_metrics_of_the_watcher_are_exposed() -> None:
     metrics = WatcherMetrics("c", registry=registry)
     metrics.fact("NodeObserved")
     metrics.rejection("OutOfcpu")
-    metrics.objects("Pod", lambda: 7)
+    metrics.objects.labels("c", "Pod").set_function(lambda: 7)
     text = generate_latest(registry).decode()
     assert 'kai_watcher_facts_total{cluster="c",type="NodeObserved"} 1.0' in text
     assert 'kai_watcher_kubelet_rejections_total{cluster="c",reason="OutOfcpu"} 1.0' in text

@@ -43,7 +43,7 @@ from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_an
 from kaicore.runtime.service.settings import FeedSettings, KubeSettings
 from pydantic import BaseModel, Field, model_validator
 
-from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
+from kai_binder.hub_side import HubSide, NotPermitted
 from kai_binder.metrics import BinderMetrics
 from kai_binder.projection.open_work import (
     EVENT_TYPES,
@@ -369,9 +369,11 @@ class Binder:
             context=context,
             clock=clock,
             pods_of=self._pods_of,
-            options=HubSideOptions(lease_s=self._options.hub_lease_s),
+            lease_s=self._options.hub_lease_s,
         )
-        metrics.queues(self._lanes.__len__, lambda: self._outbox.pending, self._side_writes.__len__)
+        metrics.waiting.set_function(self._lanes.__len__)
+        metrics.pending.set_function(lambda: self._outbox.pending)
+        metrics.delayed.set_function(self._side_writes.__len__)
 
     def _new_worker(self, make: Callable[..., _T], patience_s: float) -> _T:
         return make(
@@ -404,7 +406,7 @@ class Binder:
         self._tell_refused()
         self._context.log.info("decisions recalled", position=projection.position, open=len(projection.tasks))
         await self._share.join()
-        self._metrics.binders(max(1, len(self._share.live)))
+        self._metrics.binders.set(max(1, len(self._share.live)))
         self._take_all(lambda _: True)
         self._write_statuses()
         self._closer.look()
@@ -514,7 +516,7 @@ class Binder:
         """Say that an event makes the fold raise: it counts for nothing here, until this process ends."""
         self._passed_over[failed.position] = str(failed)
         self._context.health.warn("quarantine", passed_over_text(self._passed_over))
-        self._metrics.quarantined(len(self._passed_over))
+        self._metrics.quarantined.set(len(self._passed_over))
         self._context.log.error("event quarantined", position=failed.position, error=str(failed), exc_info=failed)
 
     def _tell_refused(self) -> None:
@@ -550,7 +552,7 @@ class Binder:
         self._write_statuses()
         self._closer.look()
         self._keeper.look()
-        self._metrics.binders(len(self._share.live))
+        self._metrics.binders.set(len(self._share.live))
         self._context.log.info("binders of the cluster", live=self._share.live, before=before)
 
     def _take(self, work: Work | None) -> None:
@@ -592,7 +594,7 @@ class Binder:
         while True:
             _, binding = await self._turns.get()
             if not self._share.has_work(binding):
-                self._metrics.left_to_others(self._lanes.leave(binding))
+                self._metrics.left.inc(self._lanes.leave(binding))
                 continue
             outcome = await self._prepared(binding) or await self._carry_out(binding)
             if isinstance(outcome, BindFailed) and uses_devices(binding):
@@ -603,7 +605,7 @@ class Binder:
                 continue
             now = self._clock()
             if isinstance(outcome, PodBound):
-                self._metrics.bound_after((now - binding.recorded_at) / 1e6)
+                self._metrics.seconds.observe(max(0, now - binding.recorded_at) / 1e6)
                 if self._options.scheduled_events:
                     self._side_writes.add(scheduled_event(binding, now=now))
             await self._outbox.put([outcome_unit(binding, outcome, now=now)])

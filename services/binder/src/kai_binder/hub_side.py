@@ -13,7 +13,6 @@ is another cluster's, whatever clocks say. The lease bounds how long the hub wai
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
@@ -141,17 +140,6 @@ class NotPermitted(ClusterUnavailable):
     """A pod of a dispatch may not be bound now: the lease has run out, or the objects are not all made."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubSideOptions:
-    """The settings of a binder's work for the hub.
-
-    Attributes:
-        lease_s: how long the lease lasts; it is renewed three times as often.
-    """
-
-    lease_s: float = 30.0
-
-
 class HubSide:
     """One binder's part in what the hub decides."""
 
@@ -165,18 +153,18 @@ class HubSide:
         context: ServiceContext,
         clock: Callable[[], int],
         pods_of: Callable[[Term], int],
-        options: HubSideOptions | None = None,
+        lease_s: float,
     ) -> None:
         """Args:
         log: the hub's, and the cluster's.
         bus: brings events sooner; None to read from the log alone.
         clock: microseconds since the epoch.
         pods_of: returns how many pods of a term the cluster's log knows of.
+        lease_s: how long the lease lasts; it is renewed three times as often.
         """
         self._cluster, self._log, self._bus, self._context = cluster, log, bus, context
         self._clock, self._pods_of = clock, pods_of
-        self._options = options or HubSideOptions()
-        lease_us = int(self._options.lease_s * 1e6)
+        self._lease_s, lease_us = lease_s, int(lease_s * 1e6)
         self._lease = HeldLease(lease_us, lease_us // 6)
         self._objects = DispatchObjects(client)
         self._feed: EventFeed | None = None
@@ -296,7 +284,7 @@ class HubSide:
                 occurred_at=self._clock(),
                 subject=self._cluster,
             )
-            pause_s = self._options.lease_s / 3
+            pause_s = self._lease_s / 3
             try:
                 await self._log.append(HUB, [Unit((event,))])
             except LogUnavailable:

@@ -21,9 +21,8 @@ class BinderMetrics:
             return lambda *values: counted(*values).inc()
 
         def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"kai_binder_{name}", text, ["cluster"], registry=registry)
+            return Gauge(f"kai_binder_{name}", text, ["cluster"], registry=registry).labels(cluster)
 
-        self._cluster = cluster
         self.bind = counter("binds", "Decisions carried out: bound, already, failed, gone, dropped", "outcome")
         self.eviction = counter("evictions", "Evictions: evicted, failed, gone, dropped", "outcome")
         self.provisioning = counter(
@@ -38,43 +37,21 @@ class BinderMetrics:
         )
         self.disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
         self.refused = counter("refused_decisions", "Decisions that no recorded cycle made; they are not carried out")
-        self._quarantined = Gauge("kai_quarantined_events", QUARANTINED, registry=registry)
-        self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
-        self._left = Counter(
+        self.quarantined = Gauge("kai_quarantined_events", QUARANTINED, registry=registry)
+        self.waiting = gauge("open_decisions", "Decisions that are not carried out yet")
+        self.left = Counter(
             "kai_binder_left_decisions",
             "Decisions left to another binder that has taken over their node",
             ["cluster"],
             registry=registry,
-        )
-        self._binders = gauge("live", "Binders that share the cluster's work, as this one sees it")
-        self._pending = gauge("pending_outcomes", "Outcomes that the log may not have yet")
-        self._delayed = gauge("waiting_side_writes", "Annotations, conditions, statuses and events that wait")
-        self._seconds = Histogram(
+        ).labels(cluster)
+        self.binders = gauge("live", "Binders that share the cluster's work, as this one sees it")
+        self.pending = gauge("pending_outcomes", "Outcomes that the log may not have yet")
+        self.delayed = gauge("waiting_side_writes", "Annotations, conditions, statuses and events that wait")
+        self.seconds = Histogram(
             "kai_binder_bind_seconds",
             "From a decision's recording to its binding",
             ["cluster"],
             buckets=_BUCKETS,
             registry=registry,
         ).labels(cluster)
-
-    def quarantined(self, count: int) -> None:
-        """Set how many events are passed over because they cannot be folded."""
-        self._quarantined.set(count)
-
-    def bound_after(self, seconds: float) -> None:
-        """Observe how long a binding took."""
-        self._seconds.observe(max(0.0, seconds))
-
-    def left_to_others(self, decisions: int) -> None:
-        """Count decisions that another binder has taken over."""
-        self._left.labels(self._cluster).inc(decisions)
-
-    def binders(self, live: int) -> None:
-        """Record how many binders share the work."""
-        self._binders.labels(self._cluster).set(live)
-
-    def queues(self, waiting: Callable[[], float], pending: Callable[[], float], delayed: Callable[[], float]) -> None:
-        """Have the queues counted by functions."""
-        self._waiting.labels(self._cluster).set_function(waiting)
-        self._pending.labels(self._cluster).set_function(pending)
-        self._delayed.labels(self._cluster).set_function(delayed)

@@ -48,40 +48,16 @@ class HubMetrics:
     """The hub's metrics."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
-        self._dispatches = Gauge("kai_hub_dispatches", "Dispatches by stage", ["stage"], registry=registry)
-        self._decided = Counter("kai_hub_decisions", "Events appended, by type", ["type"], registry=registry)
-        self._stale = Counter("kai_hub_stale", "Decisions that came too late", registry=registry)
-        self._round = Histogram("kai_hub_round_seconds", "Time to choose clusters in one round", registry=registry)
-        self._quarantined = Gauge(
+        self.dispatches = Gauge("kai_hub_dispatches", "Dispatches by stage", ["stage"], registry=registry)
+        self.decided = Counter("kai_hub_decisions", "Events appended, by type", ["type"], registry=registry)
+        self.stale = Counter("kai_hub_stale", "Decisions that came too late", registry=registry)
+        self.round = Histogram("kai_hub_round_seconds", "Time to choose clusters in one round", registry=registry)
+        self.quarantined = Gauge(
             "kai_quarantined_events",
             QUARANTINED,
             registry=registry,
         )
-        self._silent = Gauge("kai_hub_silent_seconds", "Time since a lease was renewed", ["cluster"], registry=registry)
-
-    def stages(self, counts: Mapping[str, int]) -> None:
-        """Set how many dispatches are at each stage."""
-        for stage, count in counts.items():
-            self._dispatches.labels(stage).set(count)
-
-    def decided(self, event_type: str, *, stale: bool) -> None:
-        """Count a decision that was appended, or came too late."""
-        if stale:
-            self._stale.inc()
-        else:
-            self._decided.labels(event_type).inc()
-
-    def chose(self, seconds: float) -> None:
-        """A round took so long."""
-        self._round.observe(seconds)
-
-    def quarantined(self, count: int) -> None:
-        """Set how many events of the hub's log say nothing until they are set aside."""
-        self._quarantined.set(count)
-
-    def silent(self, cluster: str, seconds: float) -> None:
-        """Set for how long nothing was heard of a cluster."""
-        self._silent.labels(cluster).set(seconds)
+        self.silent = Gauge("kai_hub_silent_seconds", "Time since a lease was renewed", ["cluster"], registry=registry)
 
 
 #: Seconds after which a log that failed is read again.
@@ -329,7 +305,7 @@ class Hub:
         waiting.sort(key=lambda entry: (sums.standing(entry.submitted.queue), entry.number))
         tried = [*waiting[: self._options.batch], *impatient[: self._options.batch]]
         offers, rooms = await self._offers(tried, now)
-        self._metrics.chose(loop.time() - self._tried_at)
+        self._metrics.round.observe(loop.time() - self._tried_at)
         units, given = [], False
         for entry in tried[: len(waiting[: self._options.batch])]:
             unit = self._decide(entry, self._scored(entry, offers, rooms), sums, given=given)
@@ -429,7 +405,10 @@ class Hub:
                     return
         for unit, outcome in zip(units, outcomes, strict=True):
             payload = unit.events[0].payload
-            self._metrics.decided(type(payload).__name__, stale=outcome.stale is not None)
+            if outcome.stale is None:
+                self._metrics.decided.labels(type(payload).__name__).inc()
+            else:
+                self._metrics.stale.inc()
             self._context.log.info(
                 "decided" if outcome.stale is None else "came too late",
                 decision=type(payload).__name__,
@@ -442,12 +421,13 @@ class Hub:
     def _report(self) -> None:
         quarantined = list(self.state.quarantined.values())
         self._context.health.warn("quarantine", quarantine_text(quarantined, cluster=HUB))
-        self._metrics.quarantined(len(quarantined))
+        self._metrics.quarantined.set(len(quarantined))
         counts = collections.Counter(str(entry.stage) for entry in self.state.dispatches.values())
-        self._metrics.stages({str(stage): counts[str(stage)] for stage in DispatchStage})
+        for stage in DispatchStage:
+            self._metrics.dispatches.labels(stage).set(counts[str(stage)])
         now = self._monotonic()
         for name, _ in self.state.present():
-            self._metrics.silent(name, self._watch.silent_us(name, now=now) / 1e6)
+            self._metrics.silent.labels(name).set(self._watch.silent_us(name, now=now) / 1e6)
 
 
 def _trial(entry: DispatchEntry) -> TriedDispatch:

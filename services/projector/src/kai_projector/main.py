@@ -75,16 +75,16 @@ class ProjectorMetrics:
     """The metrics of all clusters."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
-        self._position = Gauge(
+        self.position = Gauge(
             "kai_projector_position", "Position up to which the read models are made", ["cluster"], registry=registry
         )
-        self._lag = Gauge(
+        self.lag = Gauge(
             "kai_projector_lag_events",
             "Events in the log that are not in the read models",
             ["cluster"],
             registry=registry,
         )
-        self._events = Counter("kai_projector_events", "Events taken in", ["cluster"], registry=registry)
+        self.events = Counter("kai_projector_events", "Events taken in", ["cluster"], registry=registry)
 
         self.sent_spans = Counter(
             "kai_projector_spans_sent", "Spans that the receiver of traces took", registry=registry
@@ -106,15 +106,6 @@ class ProjectorMetrics:
             ["target"],
             registry=registry,
         )
-
-    def took(self, cluster: str, count: int) -> None:
-        """Count events."""
-        self._events.labels(cluster).inc(count)
-
-    def reached(self, cluster: str, *, position: int, head: int) -> None:
-        """Set how far the read models are."""
-        self._position.labels(cluster).set(position)
-        self._lag.labels(cluster).set(max(0, head - position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +257,12 @@ async def follow(parts: Parts, cluster: str, *, tried: asyncio.Event) -> None:
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
             while parts.leads.is_set():
                 events = await builder.step()
-                metrics.took(cluster, len(events))
+                metrics.events.labels(cluster).inc(len(events))
                 if parts.sender is not None:
                     await _send_spans(log, builder, events, parts.sender)
                 position, head = builder.generation.position, (await log.head(cluster)).position
-                metrics.reached(cluster, position=position, head=head)
+                metrics.position.labels(cluster).set(position)
+                metrics.lag.labels(cluster).set(max(0, head - position))
                 if check.look(builder.state, idle=position >= head) is not None:
                     # What was written by a wrong state is wrong as well.
                     builder = await Builder.anew(log, parts.store, cluster)

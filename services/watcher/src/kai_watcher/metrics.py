@@ -135,7 +135,6 @@ class WatcherMetrics:
             counted = cache(partial(metric.labels, cluster))
             return lambda *values: counted(*values).inc()
 
-        self._cluster = cluster
         self.fact = counter("facts", "Facts appended to the log", "type")
         self.refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
         self.lost_part = counter(
@@ -147,34 +146,22 @@ class WatcherMetrics:
         self.watching = counter("watches", "Watches begun", "kind")
         self.api_failed = counter("api_failures", "Requests that failed and watches that broke", "kind")
         self.dropped = counter("dropped_facts", "Facts that no log could take")
-        self._append = Histogram(
+        self.appends = Histogram(
             "kai_watcher_append_seconds",
             "How long appends took",
             ["cluster"],
             buckets=_APPEND_BUCKETS,
             registry=registry,
-        )
-        self._objects = Gauge(
+        ).labels(cluster)
+        self.objects = Gauge(
             "kai_watcher_objects", "Objects that are there and were not refused", ["cluster", "kind"], registry=registry
         )
-        self._pending = Gauge(
+        self.pending = Gauge(
             "kai_watcher_pending_facts", "Facts that the log may not have yet", ["cluster"], registry=registry
-        )
+        ).labels(cluster)
         self.topology_ages = TopologyAges(cluster, clock)
         self.topology_lag = self.topology_ages.lag
         registry.register(self.topology_ages)
-
-    def appended(self, seconds: float) -> None:
-        """Observe an append."""
-        self._append.labels(self._cluster).observe(seconds)
-
-    def pending(self, count: Callable[[], float]) -> None:
-        """Have the pending facts counted by a function."""
-        self._pending.labels(self._cluster).set_function(count)
-
-    def objects(self, kind: str, count: Callable[[], float]) -> None:
-        """Have the objects of a kind counted by a function."""
-        self._objects.labels(self._cluster, kind).set_function(count)
 
 
 class TopologyAges(Collector):

@@ -523,9 +523,9 @@ class Watcher:
             ),
         )
         self._outbox = self._recorder.outbox
-        self._metrics.pending(lambda: self._outbox.pending)
+        self._metrics.pending.set_function(lambda: self._outbox.pending)
         for kind, facts_by_key in self._facts.by_kind.items():
-            self._metrics.objects(kind, facts_by_key.__len__)
+            self._metrics.objects.labels(self._cluster, kind).set_function(facts_by_key.__len__)
         checks = [self._check()] if options.check_s else []
         try:
             await self._recorder.run_with(*(self._follow_kind(kind) for kind in KINDS), self._save_snapshots(), *checks)
@@ -708,7 +708,7 @@ class Watcher:
 
     def _appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
         """See `OutboxObserver.appended`."""
-        self._metrics.appended(seconds)
+        self._metrics.appends.observe(seconds)
         before = self._facts.position
         again = []
         for unit, outcome in zip(units, outcomes, strict=True):

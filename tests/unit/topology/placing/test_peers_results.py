@@ -38,8 +38,6 @@ def counts_on(
 ONE_RACK = [("b", "r", (3, 2, 1))]
 FULL = [("b", "r1", (3, 2, 1)), ("b", "r2", (4,))]
 FOUR_SIZES = [("b", "r", (3, 3, 2, 1))]
-FIVE_SIZES = [("b", "r", (6, 5, 4, 3, 2))]
-HOST_SLICES = asking.LevelConstraint(unconstrained=True, slices=(asking.Slices(2, required=2),))
 
 
 @pytest.mark.parametrize(
