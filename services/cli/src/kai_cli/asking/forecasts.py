@@ -32,7 +32,7 @@ def start_command(
 
     Args:
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang.
-        namespace: of what is named without one; by default default.
+        namespace: where the subject names none; by default default.
     """
     answers = asyncio.run(ask_each(source, at, partial(starts_of, subject=read_subject(subject, namespace), at=at)))
     print_each(answers, output, _text, at=at)
@@ -62,7 +62,7 @@ def calibration_command(*, renew: bool = False, source: SourceFlags = ANY_ANSWER
     """Say how often forecasts of starts came true, measured on the log itself.
 
     Up to 200 groups that waited are forecast again, each from the state and the history as of then, and compared with
-    what came. What was measured once is kept.
+    their real starts. The result is kept.
 
     Args:
         renew: measure it anew.

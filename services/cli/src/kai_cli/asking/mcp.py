@@ -10,7 +10,7 @@ from kai_cli.sources.source import ANY_ANSWER, AnswerSource, SourceFlags
 
 
 def mcp(*, http: str = "", source: SourceFlags = ANY_ANSWER) -> None:
-    """Answer assistants over the Model Context Protocol: why work waits, who was evicted, what is free. It reads.
+    """Answer assistants over the Model Context Protocol: why work waits, who was evicted, what is free. It only reads.
 
     Without --http it speaks over standard input and output, as assistants on the same machine start it.
 

@@ -179,12 +179,12 @@ async def why(
     source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> None:
-    """Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.
+    """Explain why a pod is where it is or waits; or the pods of a Job, group, queue or node.
 
     Args:
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang, deployment/web,
             queue/team-a, node/gpu-0, dispatch/train.
-        namespace: of what is named without one; by default default.
+        namespace: where the subject names none; by default default.
     """
     about = read_subject(subject, namespace)
     if about.kind == "Dispatch":
@@ -248,7 +248,7 @@ def get(
         node: only pods on this node, or zones of it.
         pending: only what waits, or has pods that wait.
         rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
-        limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
+        limit: how many rows at most; of cycles the last ones, by default 20.
         watch: go on, and print what is new or has changed, until Ctrl-C.
     """
     if kind in _NAMESPACED and "/" in name:
@@ -351,7 +351,7 @@ async def who(
     source: SourceFlags = ANY_ANSWER,
     output: OutputFlag = "table",
 ) -> None:
-    """Say who has the GPUs that a queue is owed: by which rule, since when, until when, and by another rule.
+    """Say who has the GPUs that a queue is owed: by which rule, since when, until when; --set compares another rule.
 
     Args:
         queue: its name, or NAMESPACE/NAME of a group or pod of it.

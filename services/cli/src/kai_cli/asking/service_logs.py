@@ -34,12 +34,12 @@ def logs(
     cluster: str | None = None,
     output: OutputFlag = "table",
 ) -> None:
-    """Print what a service said.
+    """Print the log of a service.
 
     Args:
         service: scheduler, watcher, binder, ingest, exporter, relay, api, fleet, apiserver, postgres or nats; or with
             its cluster before it, such as demo-scheduler.
-        follow: go on with what it says from now on, until Ctrl-C.
+        follow: go on with new lines until Ctrl-C.
         tail: how many lines to begin with; 0 for all.
         data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
         cluster: its cluster, where several clusters have one; by default the current one's (`kai cluster use`).

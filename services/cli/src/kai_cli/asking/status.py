@@ -82,7 +82,7 @@ class StackStatus(Answer, frozen=True, kw_only=True):
 
 
 def status(*, source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table") -> int:
-    """Say what runs, whether it is ready, how far behind the log it is, and where the logs end.
+    """Show what runs, whether it is ready, its lag behind the log, and the end of each log.
 
     Exit 1 where anything is not ready, or nothing runs.
 

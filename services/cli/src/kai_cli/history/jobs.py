@@ -33,7 +33,7 @@ def history(
     source: SourceFlags = ANY_ANSWER,
     output: ReportOutput = "table",
 ) -> None:
-    """Say what became of jobs: waits, run times, GPU-hours, why they ended; of one by its attempts.
+    """Say what became of jobs: waits, run times, GPU-hours, why they ended; of one job its attempts.
 
     Args:
         job: NAME or NAMESPACE/NAME of a group or pod; by default all jobs.

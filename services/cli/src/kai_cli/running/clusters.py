@@ -113,7 +113,7 @@ async def cluster_add(
 ) -> None:
     """Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out.
 
-    The same again changes nothing.
+    Repeating the command changes nothing.
 
     Args:
         name: of the cluster, a DNS label; it is the cluster's in the log, also when it was there before.
@@ -224,7 +224,7 @@ async def cluster_resume(name: str, /, *, source: HubFlags = ANY_HUB) -> None:
 
 
 async def cluster_bound(queue: str, /, *limits: str, source: HubFlags = ANY_HUB) -> None:
-    """Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.
+    """Limit what a queue's work may hold in all clusters together; without LIMITS the limit is removed.
 
     Args:
         queue: name of the queue.
@@ -242,7 +242,7 @@ async def cluster_bound(queue: str, /, *limits: str, source: HubFlags = ANY_HUB)
 
 
 async def cluster_list(*, source: HubFlags = ANY_HUB, output: OutputFlag = "table") -> None:
-    """List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's."""
+    """List the hub's clusters: their state, last sign of life, and work from the hub."""
     async with _hub(source) as hub:
         rows = hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
     none = "the hub has no cluster; `kai cluster add` registers one"
@@ -250,9 +250,9 @@ async def cluster_list(*, source: HubFlags = ANY_HUB, output: OutputFlag = "tabl
 
 
 async def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None = None) -> None:
-    """Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.
+    """Choose the current cluster, for commands about one cluster that name none; or show it.
 
-    What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
+    Questions that suit all clusters ask all. $KAI_CLUSTER overrides this choice, and --cluster overrides both.
 
     Args:
         name: of the cluster; without it the choice is only shown.

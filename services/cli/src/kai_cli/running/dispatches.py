@@ -44,7 +44,7 @@ def submit(
 ) -> None:
     """Give objects to the hub, which makes them in one of its clusters: all of them in the same.
 
-    The same again changes nothing, so what had no answer is done again.
+    Repeating the command changes nothing, so repeat it where no answer came.
 
     Args:
         files: manifests (YAML or JSON), folders of them, or - for standard input.
@@ -116,7 +116,7 @@ def withdraw(
     hub_url: str | None = None,
     token: str | None = None,
 ) -> None:
-    """Take a dispatch back, wherever it is: its objects are deleted, what runs of it ends.
+    """Take a dispatch back, wherever it is: its objects are deleted, and its pods end.
 
     Args:
         name: of the dispatch.

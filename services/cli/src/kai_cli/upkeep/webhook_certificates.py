@@ -40,7 +40,7 @@ def certificates(
     previous: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     gpu_sharing: bool = False,
 ) -> None:
-    """Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.
+    """Make the admission webhook's certificate, and print its Secret and webhook configuration as manifests.
 
     Args:
         namespace: of the webhook.
