@@ -224,7 +224,7 @@ def listing_text(listing: Listing) -> str:
     if listing.unlisted_since:
         return (
             f"no {listing.kind} recorded since the watcher started at {listing.unlisted_since}: "
-            "its first list may not be complete (kai status shows its state)"
+            "its first list may not be complete (`kai status` shows its state)"
         )
     if listing.kind not in _HEADS or not listing.rows:
         return f"no {listing.kind}"
