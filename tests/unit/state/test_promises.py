@@ -59,9 +59,7 @@ def test_a_zone_that_the_log_knew_to_be_full_is_named_with_all_that_it_takes_to_
         6000,
         4000,
     )
-    assert str(twice) == (
-        f"position {position}: pod default/late: node n1: zone node-0: cpu: 6 of 4 held (promised)"
-    )
+    assert str(twice) == f"position {position}: pod default/late: node n1: zone node-0: cpu: 6 of 4 held (promised)"
 
 
 def test_a_whole_node_is_promised_twice_too() -> None:
