@@ -156,6 +156,11 @@ def test_bad_input_to_simulate_is_one_clear_error(
     assert "Traceback" not in done.stderr
 
 
+def test_simulation_without_nodes_says_where_nodes_come_from() -> None:
+    last = kai(EXAMPLES / "never-fits.yaml").stdout.splitlines()[-1]
+    assert last == "0 nodes, 1 cycle: 0 placed, 1 pending (no nodes: add their manifests, or --profile demo24)"
+
+
 def test_simulate_without_input_is_refused() -> None:
     done = kai()
     assert (done.returncode, done.stderr) == (

@@ -88,6 +88,11 @@ def test_a_tier_that_is_a_number_is_called_a_tier() -> None:
     assert str(reason) == "of 4 tier-1 domains none has room for 5 pods: the best is b0/r1, which takes 4"
 
 
+def test_a_level_without_domains_is_said_to_have_none() -> None:
+    reason = TopologyHasNoRoom(topology="dc", level="rack", wanted=5, domains=0)
+    assert str(reason) == "there is no rack domain for 5 pods"
+
+
 def test_pods_in_slices_are_counted_truly_where_the_last_slice_is_not_full() -> None:
     reason = TopologyHasNoRoom(topology="dc", level="rack", wanted=3, fitting=1, slice_size=3, domain="b0", domains=4)
     counted = msgspec.structs.replace(reason, pods_in_slices=8)

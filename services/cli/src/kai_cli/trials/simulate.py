@@ -118,7 +118,8 @@ def _sum(outcome: Outcome) -> str:
     cycles = f"{outcome.cycles} cycle{'' if outcome.cycles == 1 else 's'}"
     if outcome.seconds > outcome.cycles:
         cycles += f" in {_duration(outcome.seconds)} of simulated time"
-    return f"{outcome.nodes} node{'' if outcome.nodes == 1 else 's'}, {cycles}: {', '.join(counts)}"
+    hint = "" if outcome.nodes else " (no nodes: add their manifests, or --profile demo24)"
+    return f"{outcome.nodes} node{'' if outcome.nodes == 1 else 's'}, {cycles}: {', '.join(counts)}{hint}"
 
 
 def simulate_command(

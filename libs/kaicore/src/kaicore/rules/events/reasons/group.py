@@ -228,6 +228,8 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         if self.joined:
             there = f"{self._of_level('domain')} {self.domain}, where its other pods are"
             return f"{there}, has no room for {what}{of_set}: it takes {takes}"
+        if not (self.domains or self.domain):
+            return f"there is no {self._of_level('domain')} for {what}{of_set}"
         crowded = f"; {self.crowded} hold more than their part of like work" if self.crowded else ""
         return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{of_set}: {best}{crowded}"
 
