@@ -114,10 +114,10 @@ Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 
 
-def fields_of(value: Any, shape: Shape, path: Path = ()) -> FieldSet:
+def fields_of(value: Any, shape: Shape) -> FieldSet:
     """Every field that `value` sets: leaves, and elements of keyed lists themselves."""
     paths: set[Path] = set()
-    _collect(value, shape, path, paths)
+    _collect(value, shape, (), paths)
     return frozenset(paths)
 
 
