@@ -11,12 +11,14 @@ from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionRea
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.making_room import RoomKeptForOthers
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.model.pod import Owner, Pod, PodRules
 from kaicore.rules.state.pods.pod_entry import SUCCESSOR_US
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.given.cluster.devices import devices, exactly, from_template
 from tests.given.cluster.factory import amounts, pod
 from tests.given.work.workloads import OWNER, Workloads
+from tests.unit.engine.test_pod_rules import away, near, spread
 
 MINUTE = 60_000_000
 #: Of reasons that consolidation gives.
@@ -472,6 +474,52 @@ def test_home_of_a_pod_that_is_gone_waits_a_minute_for_its_successor(phase: str,
     comes_again(cluster, before)
     placed |= cluster.placed(cluster.cycle())
     assert placed == {"whole": "n0", "p-2" if keeps else "thief": "n1"}
+
+
+@pytest.mark.parametrize("rules", [near("web", "host"), away("web", "host"), spread("host")])
+@pytest.mark.parametrize("steps", ["atA", "Aat", "aAt"])
+def test_home_of_the_last_pod_of_a_class_is_kept_whatever_rules_it_has(rules: PodRules, steps: str) -> None:
+    cluster = nodes(2)
+    runs(cluster, "p", "n0", 4, labels={"app": "web"}, rules=rules)
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    assert after_moves(cluster, steps, pod("thief", cpu=1, gpu=4, created_at=1)) == {"whole": "n0", "p-2": "n1"}
+
+
+def with_claims(bare: int) -> Workloads:
+    """A pod has one of two devices of `n0` by a claim of its own, bare pods those of `n1`; one more asks for two."""
+    cluster = devices(Workloads(), n0=2)
+    runs_on: dict[str, str] = {}
+    for number in range(bare + 1):
+        more = {"cpu": 3, "owner": None} if number else {"cpu": 6, "owner": OWNER}
+        one = from_template(cluster, exactly(), name=f"bare-{number}" if number else "p", **more)
+        runs_on |= cluster.placed(cluster.cycle())
+        cluster.run(one)
+        devices(cluster, n1=2)
+    assert set(runs_on.values()) == {"n0", "n1"}
+    for node in ("n0", "n1"):
+        cluster.add_node(node, cpu=16, memory=64)
+    from_template(cluster, exactly(count=2), name="whole", cpu=7)
+    return cluster
+
+
+@pytest.mark.parametrize(("bare", "goes"), [(1, ["p"]), (2, [])])
+def test_pod_with_a_claim_of_its_own_is_moved_where_the_next_claim_gets_devices(bare: int, goes: list[str]) -> None:
+    cluster = with_claims(bare)
+    assert [(one.name, one.fits_on) for one in cluster.cycle().evictions] == [(name, "n1") for name in goes]
+
+
+def test_home_of_a_pod_with_a_claim_is_kept_once_both_are_gone() -> None:
+    cluster = with_claims(1)
+    (eviction,) = cluster.cycle().evictions
+    before = cluster.state.pods[eviction.uid].pod
+    cluster.delete_pod(before)
+    cluster.record("resourceclaim/default/p-gpu", payloads.ResourceClaimDeleted("uid-p-gpu", "default", "p-gpu"))
+    cluster.state = decode_state(encode_state(cluster.state))
+    from_template(cluster, exactly(), name="thief", created_at=1)
+    assert cluster.placed(cluster.cycle()) == {"whole": "n0"}
+    from_template(cluster, exactly(), name="p-2", cpu=6, owner=OWNER, created_at=2)
+    assert cluster.placed(cluster.cycle()) == {"p-2": "n1"}
 
 
 @pytest.mark.parametrize(("late", "gets", "cleared"), [(-1, "p-2", []), (0, "thief", [ClearReason.GAVE_UP])])

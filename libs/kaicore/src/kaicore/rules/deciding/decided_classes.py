@@ -13,7 +13,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.pod_class import PodClass, with_reservations, with_work
 from kaicore.rules.engine.policies.setting import PolicyWork
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX
-from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView
 
 #: Labels or annotations.
@@ -70,7 +70,9 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     of_state, groups, workloads = state.class_of, state.groups, state.workload_index.workloads
 
     def class_of(entry: PodEntry) -> PodClass:
-        pod, known = entry.pod, of_groups.get(entry.group)
+        # Room for a pod that is yet to come has no rules.
+        comes = entry.stage is Stage.ABSENT
+        pod, known = entry.pod, None if comes else of_groups.get(entry.group)
         if known is not None:
             labelled, annotated, namespace, claims, class_key, like, pod_class = known
             alike = labelled == pod.labels and namespace == pod.namespace
@@ -94,7 +96,7 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
                 queue = queue_name(state, entry)
                 work = works[differs_by] = PolicyWork(pod.namespace, queue, paid.priority, preemptible, *own)
             found = made[base.key, differs_by] = with_work(base, work, tenants=tenants)
-        if group is not None and workload is not None:
+        if group is not None and workload is not None and not comes:
             claims = bool(pod.claims or pod.resource_claims)
             of_groups[entry.group] = (
                 *(pod.labels, pod.annotations, pod.namespace, claims),

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args
 from kaicore.errors import CorruptLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR
-from kaicore.rules.engine.placement.pod_class import PodClass, base_key
+from kaicore.rules.engine.placement.pod_class import PodClass, base_key, of_home
 from kaicore.rules.engine.victims.eviction_cost import FailuresLeft
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -319,14 +319,16 @@ class ClusterState(PodIndexes):
         return queue_accounts(self.queue_registry, self.columns, config, now=now, recorded_at=self.recorded_at)
 
     def class_of(self, entry: PodEntry) -> PodClass:
-        """Return the class as which a pod is decided on now.
+        """Return the class as which a pod is decided on now; of one with a node, as what takes its place.
 
         Its own, or the variant that its labels, its volumes and the flavors of its queue make.
         """
-        pod_class, flavors = self.class_registry.of(entry), ANY_FLAVOR
+        if entry.stage is Stage.ABSENT:
+            return of_home(entry.pod, self.home_of(entry).devices)
+        pod_class, flavors = self.class_registry.classes[entry.class_key], ANY_FLAVOR
         if self.queue_registry.flavors:
             flavors = self.queue_registry.flavor_demand(*self.queue_of(entry), pod_class)
-        return self.constraints.variant(pod_class, entry.pod, flavors)
+        return self.constraints.variant(pod_class, entry.pod, flavors, again=entry.charged)
 
     def rejected_before(self, node: str, class_key: str) -> int:
         """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""

@@ -202,6 +202,19 @@ def variant(
     )
 
 
+def of_home(pod: Pod, devices: DeviceDemand) -> PodClass:
+    """Return the class as which room is kept for a pod that takes the place of another.
+
+    Rules about other pods and volumes are asked of the pod once it is there.
+
+    Args:
+        devices: that its claims will ask for.
+    """
+    base = pod_class(pod, class_identity(pod))
+    room = msgspec.structs.replace(base, key=f"{base.key}{_VARIANT}home", rules=None, marks=())
+    return variant(room, (), NO_VOLUMES, devices=devices)
+
+
 #: A mark with the namespace of a pod, for policies that ask which namespaces have pods on a node.
 TENANT = "tenant/"
 

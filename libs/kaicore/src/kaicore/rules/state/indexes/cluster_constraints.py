@@ -528,13 +528,17 @@ class ClusterConstraints:
         """Pods that rules of other pods select, by uid."""
         return self._index.selected
 
-    def variant(self, pod_class: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
-        """Return the variant of a class that a pod is of: see `kaicore.rules.engine.placement.pod_class.variant`."""
+    def variant(self, pod_class: PodClass, pod: Pod, flavors: FlavorDemand, *, again: bool) -> PodClass:
+        """Return the variant of a class that a pod is of: see `kaicore.rules.engine.placement.pod_class.variant`.
+
+        Args:
+            again: as which the pod is decided on that takes its place.
+        """
         selected = self._index.marks_of(pod.uid)
         uses_devices = pod.resource_claims or self.devices.extended.serves(pod_class.requests)
         if not selected and not pod.claims and flavors is ANY_FLAVOR and not uses_devices:
             return pod_class
-        volumes, devices = self.volumes.demand(pod), self.devices.demand(pod)
+        volumes, devices = self.volumes.demand(pod), self.devices.demand(pod, again=again)
         key = (pod_class.key, selected, volumes, flavors, b"" if devices is NO_DEVICES else _encoder.encode(devices))
         of_pod = self._variants.get(key)
         if of_pod is None:

@@ -64,10 +64,6 @@ class ClassRegistry:
         self._pods[key] += 1
         return key
 
-    def of(self, entry: PodEntry) -> PodClass:
-        """Return the class of a pod; where no pod is of it any more, as it was."""
-        return self.classes.get(entry.class_key) or pod_class(entry.pod, class_identity(entry.pod))
-
     def leave(self, key: str) -> bool:
         """Count a pod no more; returns whether it was the last one of its class."""
         self._pods[key] -= 1
@@ -400,7 +396,9 @@ class PodIndexes:
                 if now - homes[-1].at >= DAY_US:
                     del self.homes[key]
             if eviction.fits_on:
-                self.homes.setdefault(_home_key(entry), []).append(Home.of(entry, eviction.fits_on, at=now))
+                devices = self.constraints.devices.demand(entry.pod, again=True)
+                home = Home.of(entry, eviction.fits_on, devices, at=now)
+                self.homes.setdefault(_home_key(entry), []).append(home)
 
     def _moved_pod_ended(self, entry: PodEntry) -> None:
         """Start the time within which a moved pod's successor is to come; a pod that did its work has none."""
@@ -439,10 +437,12 @@ class PodIndexes:
         """
         for key in sorted(self.homes):
             for home in self.homes[key]:
-                # Rules about other pods are counted for known classes alone.
-                known = home.pod.class_key in self.class_registry.classes
-                if now < home.kept_until(patience_us) and (known or self.class_registry.of(home.pod).rules is None):
+                if now < home.kept_until(patience_us):
                     yield home
+
+    def home_of(self, entry: PodEntry) -> Home:
+        """Return a home by its pod."""
+        return next(home for home in self.homes[_home_key(entry)] if home.pod is entry)
 
     def _update_workload(self, entry: PodEntry) -> None:
         """Put a pod where it now stands in its group."""

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.events.payloads import WaitingPod
@@ -288,18 +289,20 @@ class Home(msgspec.Struct, frozen=True):
         pod: the moved one as far as placements depend on it: it may be gone before its successor comes.
         at: when the move was decided, microseconds since the epoch.
         gone_at: when the moved pod let go of its node; 0 before.
+        devices: that the claims of its successor will ask for.
     """
 
     node: str
     pod: PodEntry
     at: int
     gone_at: int = 0
+    devices: DeviceDemand = NO_DEVICES
 
     @classmethod
-    def of(cls, entry: PodEntry, node: str, *, at: int) -> "Home":
+    def of(cls, entry: PodEntry, node: str, devices: DeviceDemand, *, at: int) -> "Home":
         """Return the home on a node of the pod that takes the place of a moved one."""
         alike = PodEntry(entry.pod, entry.class_key, entry.requests, group=entry.group, pod_set=entry.pod_set)
-        return cls(node, alike, at)
+        return cls(node, alike, at, devices=devices)
 
     def kept_until(self, patience_us: int) -> int:
         """Return when the room is kept no more (microseconds since the epoch), by how long after the move at most."""

@@ -395,8 +395,12 @@ class DeviceRegistry:
 
     # Questions of cycles.
 
-    def demand(self, pod: Pod) -> DeviceDemand:
-        """Return what the pod's resource claims ask of its node, that for its extended resources among them."""
+    def demand(self, pod: Pod, *, again: bool = False) -> DeviceDemand:
+        """Return what the pod's resource claims ask of its node, that for its extended resources among them.
+
+        Args:
+            again: of the pod that takes its place, for which claims are made once more that are the pod's own.
+        """
         extended = self.extended.requests(pod).requests
         if not pod.resource_claims and not extended:
             return NO_DEVICES
@@ -405,14 +409,16 @@ class DeviceRegistry:
         for use in pod.resource_claims:
             key = f"{pod.namespace}/{use.claim}"
             claim = self.claims.get(key)
+            own = again and claim is not None and claim.owner == pod.uid
             if not use.needless:
-                waits += [f"claim {use.claim or use.name} {problem}" for problem in self._problems(pod, use, claim)]
-            allocation = self.allocation(key)
+                problems = self._problems(pod, use, claim, again=own)
+                waits += [f"claim {use.claim or use.name} {problem}" for problem in problems]
+            allocation = None if own else self.allocation(key)
             if allocation is not None and allocation.terms is not None:
                 places.append(("node selector of an allocated claim", allocation.terms))
         for one in extended:
             waits += (f"extended resource {one.resource} {problem}" for problem in self._request_problems(one.request))
-        wanted = () if waits else tuple(want for want, _ in self._wanted(pod))
+        wanted = () if waits else tuple(want for want, _ in self._wanted(pod, again=again))
         return DeviceDemand(tuple(dict.fromkeys(waits)), tuple(dict.fromkeys(places)), wanted)
 
     def given(self, pod: Pod, claims: Sequence[GivenClaim]) -> PodDevices:
@@ -460,15 +466,15 @@ class DeviceRegistry:
         promised = self._promised.get(key)
         return promised[min(promised)] if promised else None
 
-    def _wanted(self, pod: Pod) -> list[tuple[WantedClaim, ResourceClaim | None]]:
-        """Return a pod's claims that have nothing yet, in the order in which they choose.
+    def _wanted(self, pod: Pod, *, again: bool = False) -> list[tuple[WantedClaim, ResourceClaim | None]]:
+        """Return a pod's claims that have nothing yet, in the order in which they choose; with `again` its own, too.
 
         The last one may be none that there is: it is for extended resources.
         """
         wanted: list[tuple[WantedClaim, ResourceClaim | None]] = []
         for key in dict.fromkeys(resource_claim_keys(pod)):
             claim = self.claims.get(key)
-            if claim is not None and self.allocation(key) is None:
+            if claim is not None and ((again and claim.owner == pod.uid) or self.allocation(key) is None):
                 shared = key if self._users.is_shared(key) else ""
                 requests = tuple(map(self._with_class, claim.requests))
                 wanted.append((WantedClaim(requests, claim.constraints, shared), claim))
@@ -485,19 +491,19 @@ class DeviceRegistry:
         selectors = () if device_class is None else device_class.selectors
         return msgspec.structs.replace(request, selectors=(*selectors, *request.selectors))
 
-    def _problems(self, pod: Pod, use: PodClaim, claim: ResourceClaim | None) -> Iterator[str]:
-        """Say what keeps a claim from being used at all."""
+    def _problems(self, pod: Pod, use: PodClaim, claim: ResourceClaim | None, *, again: bool) -> Iterator[str]:
+        """Say what keeps a claim from being used at all, or one like it that is made `again`."""
         if not use.claim:
             yield f"is not made yet from template {use.template}"
         elif claim is None:
             yield "does not exist"
         elif use.template and not _is_made_for(claim, pod):
             yield "was not made for this pod, nor for its PodGroup"
-        elif claim.deleting:
+        elif claim.deleting and not again:
             yield "is being deleted"
-        elif pod.uid not in claim.reserved_for and len(claim.reserved_for) >= _MOST_CONSUMERS:
+        elif not again and pod.uid not in claim.reserved_for and len(claim.reserved_for) >= _MOST_CONSUMERS:
             yield f"is reserved for {len(claim.reserved_for)} pods already"
-        elif (allocation := self.allocation(claim.key)) is not None:
+        elif not again and (allocation := self.allocation(claim.key)) is not None:
             yield from self._evicting_taints(allocation)
         else:
             yield from (f"asks for what this version does not allocate: {part}" for part in claim.unsupported)
