@@ -7,6 +7,7 @@ are part of each state. GPUs count in thousandths of one, so that shares add up.
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
@@ -271,12 +272,16 @@ class GpuUse:
         )
 
 
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
 #: A pod counts for so long when it is first seen, seconds.
 _AT_FIRST = 3600
 #: More classes are not kept; then the lightest are forgotten, down to the second number.
 _MOST_KEPT, _KEPT = 256, 192
 #: More classes do not count in a cycle.
 _MOST_COUNTED = 64
+#: And so many of them because no other class is for their nodes.
+_MOST_FIRST = 32
 #: Of fewer pods no mix is made.
 LEAST_PODS = 128
 
@@ -324,6 +329,7 @@ class RecentWork:
     def __init__(self, seen: Iterable[SeenWork] = ()) -> None:
         """Args: seen: what a snapshot has."""
         self._seen = {_key(one.pod_class, one.claimed): one for one in seen}
+        self._nodes_of: dict[str, bytes] = {}
         #: The last day of which anything was counted.
         self._day = 0
 
@@ -343,13 +349,16 @@ class RecentWork:
     def mix(self, *, days: int, now_us: int, shares: bool = False) -> tuple[RecentClass, ...]:
         """Return the heaviest classes of the last days, at most 64; none where fewer than `LEAST_PODS` pods came.
 
+        The heaviest of those for the same nodes come first, and the counted ones of these have the weight of all: else
+        nodes for which there are only light classes would seem to be wanted by none.
+
         Args:
             days: how many count, today included; 0 for none.
             now_us: microseconds since the epoch.
             shares: whether pods with a share of a GPU count.
         """
         since, pods = now_us // DAY_US - days, 0
-        found: list[tuple[int, str]] = []
+        weights: dict[str, int] = {}
         for key, one in self._seen.items():
             if one.pod_class.gpu_share is not None and not shares:
                 continue
@@ -357,13 +366,20 @@ class RecentWork:
             pods += sum(seen.pods for seen in lately)
             weight = sum(seen.seconds for seen in lately)
             if weight:
-                found.append((-weight, key))
+                weights[key] = weight
         if pods < LEAST_PODS or not days:
             return ()
-        return tuple(
-            RecentClass(self._seen[key].pod_class, self._seen[key].claimed, -weight)
-            for weight, key in sorted(found)[:_MOST_COUNTED]
-        )
+        of_nodes, counted_of = Counter[bytes](), Counter[bytes]()
+        counted = self._by_nodes(weights)[:_MOST_COUNTED]
+        for key, weight in weights.items():
+            of_nodes[self._nodes(key)] += weight
+        for key in counted:
+            counted_of[self._nodes(key)] += weights[key]
+        mix: list[RecentClass] = []
+        for key in counted:
+            nodes, one = self._nodes(key), self._seen[key]
+            mix.append(RecentClass(one.pod_class, one.claimed, weights[key] * of_nodes[nodes] // counted_of[nodes]))
+        return tuple(sorted(mix, key=lambda one: -one.weight))
 
     def record(self) -> list[SeenWork]:
         """Return all, for snapshots."""
@@ -393,11 +409,28 @@ class RecentWork:
             one.days = [seen for seen in one.days if seen.day > day]
             if not one.days:
                 del self._seen[key]
+                self._nodes_of.pop(key, None)
 
     def _forget_lightest(self) -> None:
         weights = {key: sum(seen.seconds for seen in one.days) for key, one in self._seen.items()}
-        for key in sorted(weights, key=lambda key: (-weights[key], key))[_KEPT:]:
-            del self._seen[key]
+        for key in self._by_nodes(weights)[_KEPT:]:
+            del self._seen[key], self._nodes_of[key]
+
+    def _by_nodes(self, weights: Mapping[str, int]) -> list[str]:
+        """Return classes, the heaviest first; before all others the heaviest of those that are for the same nodes."""
+        ordered = sorted(weights, key=lambda key: (-weights[key], key))
+        firsts: dict[bytes, str] = {}
+        for key in ordered:
+            firsts.setdefault(self._nodes(key), key)
+        return list(dict.fromkeys([*list(firsts.values())[:_MOST_FIRST], *ordered]))
+
+    def _nodes(self, key: str) -> bytes:
+        """Return for which nodes a class is, by what it says of them."""
+        nodes = self._nodes_of.get(key)
+        if nodes is None:
+            one = self._seen[key].pod_class
+            nodes = self._nodes_of[key] = _encoder.encode((one.node_selector, one.node_affinity, one.tolerations))
+        return nodes
 
 
 def _key(pod_class: PodClass, claimed: int) -> str:
