@@ -20,7 +20,7 @@ from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.request import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "31"
+ENGINE_VERSION = "32"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000

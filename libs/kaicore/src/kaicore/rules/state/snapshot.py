@@ -37,7 +37,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-31-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-32-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):

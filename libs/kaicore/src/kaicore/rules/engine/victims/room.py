@@ -163,8 +163,10 @@ class Exchanges:
         every = np.arange(len(self._idle))
         for number in np.unique(self._classes[makes_room]).tolist():
             taking = np.flatnonzero(self._fit(self._feasible[number], self._idle, self._part, every))
+            shares = self._feasible[number].share is not None
             for index in np.flatnonzero(makes_room & (self._classes == number)).tolist() if len(taking) else ():
-                if len(taking) > 1 or int(taking[0]) != int(self._rows[index]):
+                # A share may go to another GPU of its node.
+                if shares or len(taking) > 1 or int(taking[0]) != int(self._rows[index]):
                     yield from self._exchange(int(self._rows[index]), index)
 
     def _rows_with_devices(self) -> list[int]:
@@ -504,6 +506,7 @@ class RoomSearch:
         """Place the victims' successors on the future's nodes, as far as their queues let them start.
 
         The successors leave no marks there: nothing says that they come, so no other pod may count on being near them.
+        Nor may one be where another keeps it away.
 
         Returns:
             where they fit, by the uids of the victims, and the keys of the groups of which one does not.
@@ -525,7 +528,7 @@ class RoomSearch:
                 stuck.update(victim_set.groups)
                 continue
             assignments = session.step_placer.place_again(victim_set.parts, future, as_close=True)
-            if assignments is None:
+            if assignments is None or all(map(self._comes_back, assignments)):
                 future.statement.rollback(savepoint)
                 accounts.undo(charged)
                 stuck.update(victim_set.groups)
@@ -535,7 +538,31 @@ class RoomSearch:
                 future.statement.evict(pod_charge)
                 future.statement.place(msgspec.structs.replace(pod_charge, marks=()))
         accounts.undo(before)
-        return successors, stuck
+        return successors, stuck | self._kept_away(tuple(successors.values()))
+
+    def _comes_back(self, successor: Assignment) -> bool:
+        """Tell whether a successor gets what the pod has now, so that it was in the way by rules about pods at most."""
+        member = successor.member
+        same = successor.row == self._session.nodes.columns.rows[member.node] and successor.charge == member.zone_charge
+        return same and not member.gpus and not successor.devices
+
+    def _kept_away(self, successors: Sequence[Assignment]) -> set[str]:
+        """Return the groups with successors that may not be where they are once the others are there, too."""
+        future = self._session.nodes.future
+        marks = future.statement.columns.marks
+        if not any(one.marks for one in successors):
+            return set()
+        for one in successors:
+            marks.charge(one.row, one.marks)
+        groups: set[str] = set()
+        for one in successors:
+            marks.charge(one.row, one.marks, sign=-1)
+            if future.feasible_nodes(future.class_of(one.member)).ruled_out(one.row):
+                groups.add(one.member.group)
+            marks.charge(one.row, one.marks)
+        for one in successors:
+            marks.charge(one.row, one.marks, sign=-1)
+        return groups
 
 
 #: Microseconds of a second.
