@@ -522,6 +522,25 @@ def test_home_of_a_pod_with_a_claim_is_kept_once_both_are_gone() -> None:
     assert cluster.placed(cluster.cycle()) == {"p-2": "n1"}
 
 
+def test_pod_is_not_moved_to_come_back_where_it_is_once_rules_about_it_are_met() -> None:
+    cluster = nodes(2)
+    runs(cluster, "near", "n0", 1, labels={"app": "web"})
+    runs(cluster, "bare", "n1", 8, owner=None)
+    cluster.add_pod(pod("wants", cpu=1, gpu=2, labels={"app": "web"}, rules=spread("host")))
+    assert not cluster.cycle().evictions
+    assert "NoOtherPlaceForThem" in reasons_for(cluster, "wants")
+
+
+@pytest.mark.parametrize(("other", "move"), [("web", 0), ("else", 2)])
+def test_pods_are_not_moved_to_where_one_keeps_the_other_away(other: str, move: int) -> None:
+    cluster = nodes(3)
+    runs(cluster, "alone", "n0", 3, labels={"app": "web"}, rules=away("web", "host"))
+    runs(cluster, "other", "n1", 3, labels={"app": other})
+    runs(cluster, "few", "n2", 1, owner=None)
+    cluster.gang("g", 2, cpu=1, gpu=8)
+    assert len(cluster.cycle().evictions) == move
+
+
 @pytest.mark.parametrize(("late", "gets", "cleared"), [(-1, "p-2", []), (0, "thief", [ClearReason.GAVE_UP])])
 def test_home_holds_for_as_long_as_nominations_do_since_the_move(late: int, gets: str, cleared: list[str]) -> None:
     cluster = nodes(2)
