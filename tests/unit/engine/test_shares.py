@@ -230,6 +230,19 @@ def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: 
     assert made.nominated(result) == ({"waits": "n0"} if moves else {})
 
 
+def test_share_goes_to_another_gpu_of_its_node_so_that_a_whole_one_is_free() -> None:
+    made = Sharing().nodes(1)
+    sizes = {"stays": 600, "ends": 700, "goes": 250}
+    pods = [made.share(name, milli, owner=Owner("Job", name, f"uid-{name}")) for name, milli in sizes.items()]
+    made.full(pods[:2])
+    made.full(pods[2:])
+    made.delete_pod(pods[1])
+    made.add_pod(pod("waits", cpu=1, gpu=1))
+    result = made.cycle(EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000))
+    assert [(one.name, one.fits_on) for one in result.evictions] == [("goes", "n0")]
+    assert made.nominated(result) == {"waits": "n0"}
+
+
 def test_two_shares_change_place_so_that_a_third_fits_beside_the_smaller_one() -> None:
     made = Sharing().nodes(2, gpu=1)
     sizes = {"a470": 470, "a320": 320, "b470": 470, "b320": 320}
