@@ -208,7 +208,7 @@ def _compared_usage(state: ClusterState) -> Iterator[Compared]:
         charge = entry.queue_charge
         if charge is not None:
             usages.setdefault(charge.key, QueueUsage()).count(
-                charge, queue_amounts(entry, charge), sign=1, at_us=state.recorded_at
+                charge, queue_amounts(entry, charge), pods=1, at_us=state.recorded_at
             )
     for key in state.queue_registry.usages.keys() | usages.keys():
         kept, derived = state.queue_registry.usages.get(key, QueueUsage()), usages.get(key, QueueUsage())

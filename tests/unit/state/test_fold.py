@@ -1,19 +1,29 @@
 """Changes of the state by events: stages of a pod, charges, rejections, back-off, snapshots."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from kaicore.errors import CorruptLog
 from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR
 from kaicore.rules.events import payloads
 from kaicore.rules.events.observation import annotated_placement
 from kaicore.rules.model import placement as placing
+from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.state import cluster_state
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import fork
 from kaicore.rules.state.pods.agreement import Agreement, compare
-from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
+from msgspec.structs import replace
 
-from tests.given.cluster.factory import GI, GPU, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GI, GPU, Cluster, amounts, container, pod, topology
+from tests.given.recorded import read_log, recorded_logs
 
 SECOND = 1_000_000
 
@@ -302,3 +312,79 @@ def test_pods_that_are_alike_share_their_containers_also_after_a_restore(cluster
         first, alike, other = (state.pods[f"uid-{name}"].pod for name in "abc")
         assert first.containers is alike.containers
         assert (first.containers[0].requests["cpu"], other.containers[0].requests["cpu"]) == (2000, 3000)
+
+
+@pytest.mark.parametrize("path", recorded_logs(), ids=lambda path: path.name)
+def test_status_alone_leaves_the_state_that_deriving_everything_leaves(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = read_log(path)
+    seen_again = []
+    monkeypatch.setattr(ClusterState, "pod_seen_again", _noting(ClusterState.pod_seen_again, seen_again))
+    quick = ClusterState(events[0].cluster).fold_all(events)
+    monkeypatch.setattr(cluster_state, "with_status_of", lambda before, pod: None)
+    whole = ClusterState(events[0].cluster).fold_all(events)
+    assert len(seen_again) > 100, "most observations of pods bring nothing but a status"
+    assert encode_state(quick) == encode_state(whole)
+    assert [quick.constraints.variant(quick.class_of(one), one.pod, ANY_FLAVOR) for one in quick.pods.values()] == [
+        whole.constraints.variant(whole.class_of(one), one.pod, ANY_FLAVOR) for one in whole.pods.values()
+    ]
+
+
+def _noting(method: Callable[[ClusterState, PodEntry], None], calls: list[str]) -> Callable[..., None]:
+    def noting(state: ClusterState, entry: PodEntry) -> None:
+        calls.append(entry.pod.uid)
+        method(state, entry)
+
+    return noting
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"phase": "Running", "start_time": 7},
+        {"deletion_at": 9},
+        {"phase": "Succeeded"},
+        {"phase": "Failed", "reason": "OutOfcpu"},
+        {"node_name": ""},
+        {"nominated_node": "n1"},
+        {"labels": {"a": "b"}},
+    ],
+    ids=str,
+)
+def test_status_of_a_bound_pod_counts_as_if_all_were_derived(
+    status: dict[str, Any], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_pod(pod("p", cpu=4, node_name="n1"))
+    other = fork(cluster.state)
+    cluster.add_pod(replace(pod("p", cpu=4, node_name="n1"), resource_version="2", **status))
+    monkeypatch.setattr(cluster_state, "with_status_of", lambda before, pod: None)
+    other.fold(cluster.events[-1])
+    assert encode_state(cluster.state) == encode_state(other)
+    assert cluster.state.revision == other.revision
+
+
+def test_usage_asked_for_after_every_event_is_as_if_asked_for_once() -> None:
+    events = read_log(recorded_logs()[0])
+    asked, once = ClusterState(events[0].cluster), ClusterState(events[0].cluster)
+    for event in events:
+        asked.fold(event)
+        assert isinstance(asked.queue_registry.usages, dict)
+        asked.gpu_use.record()
+        once.fold(event)
+    assert len({event.recorded_at for event in events}) < len(events) / 2, "many changes have one time"
+    assert encode_state(asked) == encode_state(once)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"uid": "u2"}, {"fingerprint": "f"}, {"policy": TopologyPolicy.NONE}, {"zones": ()}], ids=str
+)
+@pytest.mark.parametrize("figures", [{}, {"available": 1}, {"allocatable": 1}, {"capacity": 1}], ids=str)
+def test_publication_lasts_exactly_where_nothing_but_the_free_differs(
+    change: dict[str, Any], figures: dict[str, int]
+) -> None:
+    one = topology("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2))
+    first, second = one.zones
+    resources = {name: replace(resource, **figures) for name, resource in second.resources.items()}
+    other = replace(replace(one, zones=(first, replace(second, resources=resources))), **change)
+    assert one.lasts(other) == (one.lasting() == other.lasting())

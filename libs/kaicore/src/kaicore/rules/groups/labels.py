@@ -56,7 +56,7 @@ def user_of(pod: Pod) -> str:
 
 def names_kai_queue(pod: Pod) -> bool:
     """Tell whether a pod names its queue in KAI's words."""
-    return any(pod.labels.get(label) for label in _KAI_QUEUE_LABELS)
+    return bool(pod.labels) and any(pod.labels.get(label) for label in _KAI_QUEUE_LABELS)
 
 
 def is_admitted(pod: Pod) -> bool:
@@ -77,6 +77,8 @@ def preemption_delay_us(pod: Pod) -> int:
 
 def preemption_delay_problem(pod: Pod) -> Reason | None:
     """Return what is wrong with the delay; None if nothing is."""
+    if not pod.annotations:
+        return None
     try:
         preemption_delay_us(pod)
     except InvalidObject as error:

@@ -40,6 +40,9 @@ SIGS_GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io"
 X_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 VOLCANO_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
+#: Labels by which a pod may name its group.
+_NAMING = frozenset({SIGS_GROUP_LABEL, X_GROUP_LABEL, GROUP_LABEL})
+
 #: Pods without any group are groups of their own, of this origin.
 POD = "Pod"
 
@@ -88,6 +91,8 @@ def membership(pod: Pod, find: FindSource) -> Membership:
 def named_membership(pod: Pod, find: FindSource) -> Membership | None:
     """Return where a pod belongs that names an object made for grouping pods; None for one that names none."""
     annotations, labels = pod.annotations, pod.labels
+    if not annotations and pod.workload is None and _NAMING.isdisjoint(labels):
+        return None
     if name := annotations.get(KAI_GROUP_ANNOTATION):
         return _named(pod, find, KAI_POD_GROUP, name)
     if name := labels.get(SIGS_GROUP_LABEL):
@@ -131,7 +136,7 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
 
 
 def _owned(pod: Pod, find: FindSource) -> Membership:
-    for name_label, kind in NAME_LABELS:
+    for name_label, kind in NAME_LABELS if pod.labels else ():
         if name := pod.labels.get(name_label):
             return _of_owner(pod, find, source_key(kind, pod.namespace, name), looked_at=())
     top = ""

@@ -205,7 +205,7 @@ def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet
 def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
     if declared is not None:
         return declared
-    if oldest is not None:
+    if oldest is not None and (oldest.labels or oldest.annotations):
         for values, text in (
             (_PREEMPTIBILITIES, oldest.labels.get(labels.PREEMPTIBILITY_LABEL)),
             (_VOLCANO_PREEMPTABLE, oldest.annotations.get(labels.VOLCANO_PREEMPTABLE)),
@@ -361,6 +361,10 @@ class GroupTable:
         self._put(pod, place)
         self._settle()
         return place
+
+    def pod_seen_again(self, pod: Pod) -> None:
+        """Have a known pod with another status, on which no group depends."""
+        self._members[pod.uid] = _Member(pod, self._members[pod.uid].place)
 
     def pod_gone(self, uid: str) -> None:
         """Take in that a pod is gone."""

@@ -80,6 +80,18 @@ class Zone(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: dict[str, ZoneResource] = {}
     costs: dict[str, int] = {}
 
+    def lasts(self, other: "Zone") -> bool:
+        """Tell whether another publication of the zone says the same, but for what the exporter saw free."""
+        own, others = self.resources, other.resources
+        return (
+            own.keys() == others.keys()
+            and msgspec.structs.replace(other, resources=own) == self
+            and all(
+                one.capacity == others[name].capacity and one.allocatable == others[name].allocatable
+                for name, one in own.items()
+            )
+        )
+
 
 class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node's NUMA zones, ordered by `numa_id`, and what its Topology Manager is set to.
@@ -103,6 +115,20 @@ class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: str = ""
     cpu_options: dict[str, str] = {}
     feature_gates: dict[str, bool] = {}
+
+    def lasts(self, other: "NodeTopology") -> bool:
+        """Tell whether both have the same `lasting`."""
+        if len(self.zones) != len(other.zones):
+            return False
+        published = msgspec.structs.replace(
+            other,
+            zones=self.zones,
+            resource_version=self.resource_version,
+            uid=self.uid,
+            fingerprint=self.fingerprint,
+            fingerprint_method=self.fingerprint_method,
+        )
+        return published == self and all(map(Zone.lasts, self.zones, other.zones))
 
     def lasting(self) -> "NodeTopology":
         """Return what of it lasts from one publication to the next: all but what the exporter saw free."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import PlacementObserved, PodPlaced
+from kaicore.rules.events.payloads import Payload, PlacementObserved, PodPlaced
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import agreement_changes
 from kaicore.rules.state.pods.agreement import Agreement
@@ -33,19 +33,20 @@ class AccuracyChange:
     agreement: dict[Agreement, int] = field(default_factory=dict)
 
 
-def fold_counting(state: ClusterState, event: Event) -> AccuracyChange | None:
+def fold_counting(state: ClusterState, event: Event, payload: Payload | None = None) -> AccuracyChange | None:
     """Fold an event, and return what it changes in the tally; None for nothing.
+
+    Args: payload: as in `ClusterState.fold`.
 
     Raises: see `ClusterState.fold`.
     """
-    if event.type not in _COUNTED:
-        state.fold(event)
+    payload = payload or decode_payload(event)
+    if not isinstance(payload, PodPlaced | PlacementObserved):
+        state.fold(event, payload)
         return None
-    payload = decode_payload(event)
-    assert isinstance(payload, PodPlaced | PlacementObserved)
     entry = state.pods.get(payload.uid)
     before = None if entry is None else entry.agreement
-    state.fold(event)
+    state.fold(event, payload)
     entry = state.pods.get(payload.uid)
     if entry is None or not entry.predicts_zones:
         return None
@@ -56,6 +57,3 @@ def fold_counting(state: ClusterState, event: Event) -> AccuracyChange | None:
     if not changes:
         return None
     return AccuracyChange(payload.uid, entry.node, entry.placed_at, observed=sum(changes.values()), agreement=changes)
-
-
-_COUNTED = {PodPlaced.__name__, PlacementObserved.__name__}

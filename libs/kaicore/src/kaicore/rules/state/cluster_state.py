@@ -12,7 +12,6 @@ the node pool: the *basis*. While the basis is unchanged, only changed groups ar
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from typing import Any, ClassVar, get_args
 
 from kaicore.errors import CorruptLog
@@ -39,7 +38,14 @@ from kaicore.rules.state.indexes.cluster_constraints import FACTS
 from kaicore.rules.state.indexes.pod_indexes import PodIndexes
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pods.transitions import Release, Transition, transition_of
+from kaicore.rules.state.pods.transitions import (
+    Release,
+    copied,
+    see_again,
+    stays,
+    transition_of,
+    with_status_of,
+)
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
@@ -192,8 +198,10 @@ class ClusterState(PodIndexes):
         """Queues by name."""
         return self.queue_registry.queues
 
-    def fold(self, event: Event) -> None:
+    def fold(self, event: Event, payload: Any = None) -> None:
         """Take in the next event.
+
+        Args: payload: of the event, where the caller has decoded it.
 
         Raises:
             CorruptLog: the event is not the next one of this cluster.
@@ -206,12 +214,14 @@ class ClusterState(PodIndexes):
                 f"cluster {self.cluster}: event {event.position} of cluster {event.cluster} "
                 f"cannot follow position {self.position}"
             )
-        payload: Any = decode_payload(event)
-        if event.stream.startswith(_VERSIONED):
-            self.versions[event.stream] = event.version
+        if payload is None:
+            payload = decode_payload(event)
+        stream = event.stream
+        if stream.startswith(_VERSIONED):
+            self.versions[stream] = event.version
         context.advance(event)
         if self.misses.open:
-            self.misses.expire(self.recorded_at)
+            self.misses.expire(context.recorded_at)
         if type(payload) is payloads.Undecodable:
             self._quarantine(event, payload.error)
         elif problem := known_problem(event):
@@ -238,7 +248,7 @@ class ClusterState(PodIndexes):
             self.counters.count(payload)
         handler = self._HANDLERS[kind]
         if handler is None:
-            self._change_pod(payload.uid, payload)
+            self._change_pod(self.pods.get(payload.uid), payload)
         else:
             handler(self, payload)
         if self.group_table.changed:
@@ -250,13 +260,10 @@ class ClusterState(PodIndexes):
             self.fold(event)
         return self
 
-    def _change_pod(self, uid: str, payload: Any) -> None:
-        """Change a pod's entry as the table says, and derive the indexes from it."""
-        entry = self.pods.get(uid)
+    def _change_pod(self, entry: PodEntry | None, payload: Any, *, only_status: bool = False) -> None:
+        """Change a pod's entry as the table says, and derive the indexes from it; `only_status` as in `update`."""
         if entry is None:
-            if type(payload) is not payloads.PodObserved:
-                return
-            entry = PodEntry(payload.pod)
+            return
         transition = transition_of(entry, payload)
         if transition is None:
             return
@@ -265,19 +272,19 @@ class ClusterState(PodIndexes):
             transition.apply(entry, payload, self.context)
             self.resting.touch(group_before)
         else:
-            self._derive(entry, payload, transition)
-        standing = self.provisioning.standing
-        if standing and (group_before in standing or entry.group in standing):
+            before = copied(entry)
+            transition.apply(entry, payload, self.context)
+            if type(payload) is payloads.PlacementObserved:
+                self.counters.count_report(before, entry, payload.node)
+            self.update(before, entry, release=transition.release, only_status=only_status)
+        if self.provisioning.standing:
+            self._group_stands(group_before, entry.group)
+
+    def _group_stands(self, *groups: str) -> None:
+        """Pods of groups changed: the one that stands for them, if any, may have to go."""
+        if not self.provisioning.standing.keys().isdisjoint(groups):
             # Also when all of its pods have their nodes there is something to decide: its request is to go.
             self.revision += 1
-
-    def _derive(self, entry: PodEntry, payload: Any, transition: Transition) -> None:
-        """Change an entry, and what is derived from it."""
-        before = copy(entry)
-        transition.apply(entry, payload, self.context)
-        if type(payload) is payloads.PlacementObserved:
-            self.counters.count_report(before, entry, payload.node)
-        self.update(before, entry, release=transition.release)
 
     # Events that cannot be decoded or folded.
 
@@ -352,14 +359,29 @@ class ClusterState(PodIndexes):
     # Events about pods that do more than change one entry.
 
     def _pod_observed(self, payload: payloads.PodObserved) -> None:
-        group = self.shared_gpus.reserved_by(payload.pod)
-        if group is not None:
-            self._reservation_seen(group, payload.pod)
-        self._change_pod(payload.pod.uid, payload)
+        pod = payload.pod
+        if self.shared_gpus.groups:
+            group = self.shared_gpus.reserved_by(pod)
+            if group is not None:
+                self._reservation_seen(group, pod)
+        entry = self.pods.get(pod.uid)
+        if entry is None:
+            entry = PodEntry(pod)
+        elif entry.stage is not Stage.ABSENT and (again := with_status_of(entry.pod, pod)) is not None:
+            if stays(entry, again) and self.is_settled(entry):
+                see_again(entry, again, self.context)
+                self.pod_seen_again(entry)
+                if self.provisioning.standing:
+                    self._group_stands(entry.group)
+            else:
+                self._change_pod(entry, payloads.PodObserved(again), only_status=True)
+            return
+        self._change_pod(entry, payload)
 
     def _pod_deleted(self, payload: payloads.PodDeleted) -> None:
-        if payload.uid in self.pods:
-            self._change_pod(payload.uid, payload)
+        entry = self.pods.get(payload.uid)
+        if entry is not None:
+            self._change_pod(entry, payload)
             self.versions.pop(f"pod/{payload.uid}", None)
 
     def _prediction_missed(self, payload: payloads.PredictionMissed) -> None:
@@ -367,11 +389,11 @@ class ClusterState(PodIndexes):
 
     def _repair_requested(self, payload: payloads.RepairRequested) -> None:
         self.repairs.requested(payload.owner, base_key(payload.pod_class), payload.node, at=self.recorded_at)
-        self._change_pod(payload.uid, payload)
+        self._change_pod(self.pods.get(payload.uid), payload)
 
     def _pods_left_waiting(self, payload: payloads.PodsLeftWaiting) -> None:
         for pod in payload.pods:
-            self._change_pod(pod.uid, pod)
+            self._change_pod(self.pods.get(pod.uid), pod)
 
     # Events about nodes.
 
@@ -404,7 +426,7 @@ class ClusterState(PodIndexes):
         topology = payload.topology
         row = self.columns.row(topology.node)
         before = self.columns.topologies[row]
-        if before is not None and before.lasting() == topology.lasting():
+        if before is not None and before.lasts(topology):
             self.columns.topologies[row] = topology
             self.columns.zones.set_published(row, topology)
         else:
@@ -433,7 +455,7 @@ class ClusterState(PodIndexes):
         if pod is None:
             return
         entry = PodEntry(pod)
-        before = copy(entry)
+        before = copied(entry)
         entry.stage, entry.node, entry.predicted = Stage.PLACED, payload.node, payload.placement
         entry.cycle, entry.placed_at = payload.cycle, self.context.occurred_at
         entry.decided_at = self.context.input_position(payload.cycle)
@@ -459,7 +481,7 @@ class ClusterState(PodIndexes):
 
     def _forget_planned(self, uid: str) -> None:
         entry = self.pods[uid]
-        before = copy(entry)
+        before = copied(entry)
         entry.stage = Stage.ABSENT
         self.update(before, entry, release=Release.NOT_BOUND)
 

@@ -94,6 +94,8 @@ def fork(state: ClusterState) -> ClusterState:
     # So many new containers at once would have the collector look at all of the process several times, for nothing.
     collecting = gc.isenabled()
     gc.disable()
+    # What waits there is found by its identity.
+    state.queue_registry.settle()
     try:
         return _Fork().of(state)
     finally:

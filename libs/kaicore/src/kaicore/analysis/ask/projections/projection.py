@@ -63,18 +63,25 @@ class Projection:
         """
         self._sample(event.recorded_at)
         payload: Any = decode_payload(event)
-        change = fold_counting(self.state, event)
-        counts = self._decisions.setdefault(event.recorded_at // HOUR_US * HOUR_US, Counter())
+        change = fold_counting(self.state, event, payload)
         counted = _COUNTED.get(type(payload))
         if counted is not None:
-            counts[counted] += 1
+            self._decided(event.recorded_at)[counted] += 1
         if change is not None:
-            decided = self._decisions.setdefault(change.decided_at // HOUR_US * HOUR_US, Counter())
+            decided = self._decided(change.decided_at)
             for kind, by in change.agreement.items():
                 decided["contradicted" if kind is Agreement.DIFFERENT else "agreed"] += by
         change_pod = _POD_CHANGES.get(type(payload))
         if change_pod is not None:
             change_pod(self, payload, event)
+
+    def _decided(self, at: int) -> Counter[str]:
+        """Return the counts of the hour of a time."""
+        hour = at // HOUR_US * HOUR_US
+        counts = self._decisions.get(hour)
+        if counts is None:
+            counts = self._decisions[hour] = Counter()
+        return counts
 
     @property
     def pods(self) -> Collection[str]:

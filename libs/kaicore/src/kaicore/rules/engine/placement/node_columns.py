@@ -29,6 +29,8 @@ from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 #: More than any GPU has, in MiB.
 _MOST_MEMORY = 1 << 60
+#: Amounts that are kept as vectors; then it begins anew.
+_MOST_VECTORS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class NodeColumns:
         self.offer_of: Callable[[Node], Amounts] = lambda _: {}
         #: That by row, where it is anything; it is in `allocatable`.
         self.offers: dict[int, Amounts] = {}
+        #: Amounts as vectors, by the identity of those that are kept with them.
+        self._vectors: dict[int, tuple[Amounts, Ints]] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._label_texts: dict[str, npt.NDArray[np.str_]] = {}
@@ -168,13 +172,15 @@ class NodeColumns:
         return self.zones.likeness(row, published=published), tuple(zip(shared, figures, strict=True))
 
     def charge(self, row: int, amounts: Amounts, *, sign: int = 1, releasing: bool = False) -> None:
-        """Add a pod's amounts to a row, or take them off again with `sign=-1`."""
-        self._know(amounts)
-        for resource, amount in amounts.items():
-            column = self.resources[resource]
-            self.used[row, column] += sign * amount
-            if releasing:
-                self.releasing[row, column] += sign * amount
+        """Add a pod's amounts to a row, or take them off again with `sign=-1`; the amounts are never changed."""
+        vector = self._vectors.get(id(amounts))
+        if vector is None or vector[0] is not amounts or len(vector[1]) != self.used.shape[1]:
+            if len(self._vectors) >= _MOST_VECTORS:
+                self._vectors.clear()
+            vector = self._vectors[id(amounts)] = amounts, self.vector(amounts)
+        count = np.add if sign > 0 else np.subtract
+        for row_figures in (self.used[row], self.releasing[row]) if releasing else (self.used[row],):
+            count(row_figures, vector[1], row_figures)
 
     def mark(self, row: int) -> NodeMark:
         """Return what is used of a row now."""
@@ -268,6 +274,8 @@ class NodeColumns:
         other.used = self.used.copy()
         other.releasing = self.releasing.copy()
         other.resources = dict(self.resources)
+        # In another order, once either knows more.
+        other._vectors = {}  # noqa: SLF001
         other.zones = self.zones.copy()
         other.marks = self.marks.copy()
         other.volumes = self.volumes.copy()

@@ -149,6 +149,22 @@ def class_identity(pod: Pod) -> bytes:
     return identity if annotations == [None, None] else identity + _encoder.encode(annotations)
 
 
+def is_plain(pod: Pod) -> bool:
+    """Tell whether a pod's class follows from its quality of service, its containers and its tolerations alone."""
+    return not (
+        pod.annotations
+        or pod.node_selector
+        or pod.overhead
+        or pod.node_affinity
+        or pod.scheduling_gates
+        or pod.unsupported
+        or pod.malformed
+        or pod.pod_resources is not None
+        or pod.rules is not None
+        or pod.gpu_share is not None
+    )
+
+
 def pod_class(pod: Pod, identity: bytes) -> PodClass:
     """Return a pod's class, `identity` being its `class_identity`."""
     aligned = aligned_request(pod)

@@ -218,7 +218,7 @@ class EarlyReleases:
             node: the node with the changed account.
             at: position of the event that reported it.
         """
-        open_ = [other for other in self._charges.held_on(node) if _is_open(other, at=at, now=now)][-_MOST_OPEN:]
+        open_ = self._charges.held_on(node, where=lambda other: _is_open(other, at=at, now=now))[-_MOST_OPEN:]
         if not open_:
             return
         row = self._columns.row(node)

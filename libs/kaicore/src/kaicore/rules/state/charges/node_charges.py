@@ -7,6 +7,7 @@ Records may name memory that no kubelet holds together: of zones that serve two 
 kubelet's rule for giving back, so after a release the remaining pods are charged again in order.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -94,9 +95,11 @@ class NodeCharges:
     def predict_init_remains(self, entry: PodEntry) -> None:
         """Predict again what a pod's init containers keep, where no record says it or the prediction is wrong."""
         entry.kept_by_init = None
-        row = self._columns.row(entry.node) if entry.node else -1
-        topology = self._columns.topologies[row] if entry.node else None
-        if topology is None or entry.observed is None or entry.observed.init is not None:
+        if entry.observed is None or entry.observed.init is not None or not entry.node:
+            return
+        row = self._columns.row(entry.node)
+        topology = self._columns.topologies[row]
+        if topology is None:
             return
         if entry.predicted is not None and contradiction(entry.predicted, entry.observed) is not MissCause.ZONES:
             return
@@ -147,9 +150,9 @@ class NodeCharges:
         """Return what a pod is charged with on zones, whatever else it may hold instead."""
         return (self._resolve(entry, alternatives=()) if entry.alternatives else None) or entry.zone_charge
 
-    def held_on(self, node: str) -> list[PodEntry]:
-        """Return the pods that are charged to a node, in the order in which they came."""
-        held = [self._pods[uid] for uid in self.on_node.get(node, ())]
+    def held_on(self, node: str, where: Callable[[PodEntry], bool] | None = None) -> list[PodEntry]:
+        """Return the pods that are charged to a node, or some of them, in the order in which they came."""
+        held = filter(where, map(self._pods.__getitem__, self.on_node.get(node, ())))
         return sorted(held, key=lambda entry: (entry.charged_at, entry.pod.uid))
 
     def update(

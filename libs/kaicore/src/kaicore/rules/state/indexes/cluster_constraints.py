@@ -20,6 +20,7 @@ from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDem
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads
+from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.pod import ClaimUse, Namespace, Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement, Selection, meets
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -115,6 +116,11 @@ class SelectionIndex:
         if marks:
             self._selected[pod.uid] = marks
         return marks != old
+
+    def replace_pod(self, pod: Pod) -> None:
+        """Have a pod with the same labels, if it is known."""
+        if pod.uid in self._pods:
+            self._pods[pod.uid] = pod
 
     def remove_pod(self, uid: str) -> None:
         """Forget a pod."""
@@ -407,6 +413,7 @@ FACTS: tuple[type[payloads.Payload], ...] = (
 )
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
+_NO_DEVICES_GIVEN: dict[str, Allocation] = {}
 
 
 class ClusterConstraints:
@@ -462,6 +469,10 @@ class ClusterConstraints:
             self.devices.add_pod(pod)
         return self._index.set_pod(pod)
 
+    def pod_seen_again(self, pod: Pod) -> None:
+        """A known pod has another status, on which no selection depends."""
+        self._index.replace_pod(pod)
+
     def pod_gone(self, pod: Pod) -> None:
         """A pod is no more, or finished."""
         if pod.claims:
@@ -472,10 +483,11 @@ class ClusterConstraints:
 
     def remark(self, entry: PodEntry) -> bool:
         """Have a pod's marks and volumes where it is charged, and nowhere else; return whether anything changed."""
-        uid = entry.pod.uid
-        promised = self._promise(uid, entry.volumes if entry.charged else {})
-        promised |= self.devices.promise(entry.pod, entry.devices if entry.charged else {})
-        marks = self._marks(entry) if entry.charged else ()
+        uid, charged, promised = entry.pod.uid, entry.charged, False
+        if uid in self._promised or (charged and entry.volumes):
+            promised = self._promise(uid, entry.volumes if charged else {})
+        promised |= self.devices.promise(entry.pod, entry.devices if charged else _NO_DEVICES_GIVEN)
+        marks = self._marks(entry) if charged else ()
         before = self._marked.get(uid)
         if before is None and not marks:
             return promised

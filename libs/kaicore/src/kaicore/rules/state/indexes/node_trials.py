@@ -9,6 +9,7 @@ says, without any setting.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import msgspec
 
@@ -49,6 +50,9 @@ class LastTrial(msgspec.Struct, frozen=True):
     node: str
     failed: bool
     at: int
+
+
+_node_of = attrgetter("node")
 
 
 class SuspectNode(msgspec.Struct, frozen=True):
@@ -170,7 +174,9 @@ class NodeTrials(msgspec.Struct):
             self.failures.pop(key, None)
 
     def _remember(self, work: str, trial: LastTrial) -> None:
-        others = [one for one in self.works.get(work, ()) if one.node != trial.node]
+        others = self.works.get(work, [])
+        if trial.node in map(_node_of, others):
+            others = [one for one in others if one.node != trial.node]
         self.works[work] = [*others, trial][-_MOST_NODES:]
         if len(self.works) > _MOST_WORKS:
             last = sorted(self.works, key=lambda key: (-self.works[key][-1].at, key))

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, USAGE_SCALE, FairShareConfig
 from kaicore.rules.queues.usage import UsageReader, UseHistory
+from kaicore.rules.state.pods.pod_entry import Remembered
 
 #: A part of a name that a controller made: of Kubernetes' alphabet without vowels, of five, or eight to ten characters.
 _GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
@@ -44,6 +46,9 @@ class Basis(StrEnum):
     CLUSTER = "cluster"
 
 
+#: Requests as text, of pods without any of their own, by their containers.
+_REQUESTS: Remembered[str] = Remembered()
+
 #: What runs are alike in, by basis.
 RunKeys = Mapping[Basis, str]
 
@@ -54,13 +59,21 @@ LEAST_RUNS = {Basis.OWNER: 5, Basis.CLASS: 10, Basis.QUEUE: 20, Basis.CLUSTER: 2
 def run_keys(pod: Pod) -> RunKeys:
     """Return what a pod's run has in common with others, by basis."""
     queue = queue_of(pod) or pod.namespace
-    requests = ",".join(f"{resource}={amount}" for resource, amount in sorted(node_requests(pod).items()))
     return {
         Basis.OWNER: work_of(pod),
-        Basis.CLASS: f"{queue}/{requests}",
+        Basis.CLASS: f"{queue}/{_requests(pod)}",
         Basis.QUEUE: queue,
         Basis.CLUSTER: "",
     }
+
+
+def _requests(pod: Pod) -> str:
+    parts = () if pod.overhead or pod.pod_resources else (pod.containers,)
+    text = _REQUESTS.get((), parts) if parts else None
+    if text is None:
+        text = ",".join(f"{resource}={amount}" for resource, amount in sorted(node_requests(pod).items()))
+        return _REQUESTS.put((), parts, text) if parts else text
+    return text
 
 
 def work_of(pod: Pod) -> str:
@@ -70,20 +83,17 @@ def work_of(pod: Pod) -> str:
     return f"{kind}/{pod.namespace}/{name_pattern(name)}"
 
 
+@lru_cache(maxsize=4096)
 def name_pattern(name: str) -> str:
     """Return a name with `#` for what changes from one run to the next: numbers, and what controllers append."""
     parts = name.split("-")
-    pattern = [_NUMBERED.sub(_without_number, part) if _NUMBERED.fullmatch(part) else part for part in parts]
+    pattern = [f"{match[1]}#" if (match := _NUMBERED.fullmatch(part)) else part for part in parts]
     for place in range(1, len(parts)):
         if _GENERATED.fullmatch(parts[place]) and not parts[place].isalpha():
             pattern[place] = "#"
     if len(parts) > 1 and _GENERATED.fullmatch(parts[-1]):
         pattern[-1] = "#"
     return "-".join(pattern)
-
-
-def _without_number(part: re.Match[str]) -> str:
-    return f"{part[1]}#"
 
 
 #: So many of the last runs are kept of each kind, and so many kinds: those of which a run ended last.
@@ -130,7 +140,8 @@ class RunTimes:
             if one.owner == owner and at_us - one.ended_at <= _TOGETHER_US:
                 continue
             one.owner, one.ended_at = owner, at_us
-            one.lengths_us = [*one.lengths_us, ran_us][-_MOST_RUNS:]
+            one.lengths_us.append(ran_us)
+            del one.lengths_us[:-_MOST_RUNS]
         while len(self._kinds) > _MOST_KINDS:
             del self._kinds[next(iter(self._kinds))]
 
@@ -205,6 +216,9 @@ class GpuUse:
         #: The group of which a pod ended last comes last.
         self._groups = {one.key: one.total for one in record.groups}
         self._forgotten_at = record.forgotten_at
+        #: Changes of the same time that wait, by namespace, as in `QueueRegistry`.
+        self._changes: dict[str, int] = {}
+        self._changed_at = 0
         self._reader: UsageReader[str] = UsageReader()
 
     def change(self, namespace: str, gpus: int, *, at_us: int) -> None:
@@ -214,15 +228,26 @@ class GpuUse:
             gpus: thousandths; negative for fewer.
             at_us: recorded time, microseconds since the epoch.
         """
-        hour = at_us // HOUR_US
+        if at_us != self._changed_at:
+            self._settle()
+            self._changed_at = at_us
+        self._changes[namespace] = self._changes.get(namespace, 0) + gpus
+
+    def _settle(self) -> None:
+        """Bring histories up to date with the changes that wait."""
+        if not self._changes:
+            return
+        changes, self._changes = self._changes, {}
+        hour = self._changed_at // HOUR_US
         if hour != self._forgotten_at:
             self._forgotten_at = hour
             for name in [one for one, use in self._namespaces.items() if use.forget(hour - RETENTION_HOURS)]:
                 del self._namespaces[name]
-        history = self._namespaces.get(namespace)
-        if history is None:
-            history = self._namespaces[namespace] = UseHistory(settled_ms=at_us // 1000)
-        history.change({GPU: abs(gpus)}, sign=1 if gpus > 0 else -1, at_us=at_us)
+        for namespace, gpus in changes.items():
+            history = self._namespaces.get(namespace)
+            if history is None:
+                history = self._namespaces[namespace] = UseHistory(settled_ms=self._changed_at // 1000)
+            history.change({GPU: gpus}, sign=1, at_us=self._changed_at)
 
     def ended(self, key: str, gpus: int, *, ran_us: int) -> None:
         """Take in that a pod of a group has ended, or was evicted.
@@ -250,6 +275,7 @@ class GpuUse:
             gpus: that the cluster has, in thousandths.
             since_us, recorded_us, now_us: see `UsageReader.parts`.
         """
+        self._settle()
         parts = self._reader.parts(
             self._namespaces,
             config,
@@ -262,6 +288,7 @@ class GpuUse:
 
     def record(self) -> GpuUseRecord:
         """Return all, for snapshots."""
+        self._settle()
         return GpuUseRecord(
             [
                 NamespaceUse(name, use.rate.get(GPU, 0), use.settled_ms, sorted(use.hours.get(GPU, {}).items()))
@@ -396,11 +423,13 @@ class RecentWork:
             if not one.devices and pod_class.gpu_share is None:
                 return
             self._seen[key] = one
-        before = next((seen for seen in reversed(one.days) if seen.day == day), None)
-        if before is None:
-            one.days = sorted([*one.days, SeenDay(day, pods, seconds)])
+        for at in range(len(one.days) - 1, -1, -1):
+            before = one.days[at]
+            if before.day == day:
+                one.days[at] = SeenDay(day, before.pods + pods, before.seconds + seconds)
+                break
         else:
-            one.days[one.days.index(before)] = SeenDay(day, before.pods + pods, before.seconds + seconds)
+            one.days = sorted([*one.days, SeenDay(day, pods, seconds)])
         if len(self._seen) > _MOST_KEPT:
             self._forget_lightest()
 

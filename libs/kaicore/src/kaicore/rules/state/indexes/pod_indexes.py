@@ -13,7 +13,7 @@ from kaicore.rules.engine.config import DAY_US
 from kaicore.rules.engine.cycle_input import HOUR_US, HOURS_OF_DAY, move_key
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
+from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, is_plain, pod_class
 from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
@@ -23,7 +23,7 @@ from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.own_policy import missed, shared_devices
-from kaicore.rules.queues.tree import gpus_of, thousandths_of_gpus
+from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
@@ -36,7 +36,7 @@ from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
-from kaicore.rules.state.pods.pod_entry import Eviction, Home, PodEntry, Stage, share_parts, shared
+from kaicore.rules.state.pods.pod_entry import Eviction, Home, PodEntry, Remembered, Stage, share_parts, shared
 from kaicore.rules.state.pods.resolve import zone_charge
 from kaicore.rules.state.pods.transitions import FoldContext, Release
 from kaicore.rules.state.registries.queue_registry import QueueCharge, QueueRegistry, queue_charge
@@ -50,17 +50,25 @@ class ClassRegistry:
         self.classes: dict[str, PodClass] = {}
         self._constraints = constraints
         self._by_identity: dict[bytes, str] = {}
+        #: Keys of plain pods' classes by the parts that these have in common, while all classes stay.
+        self._plain: Remembered[str] = Remembered()
         self._identities: dict[str, bytes] = {}
         self._pods: dict[str, int] = {}
 
     def enter(self, pod: Pod) -> str:
         """Count a pod under its class; returns the class's key."""
-        identity = class_identity(pod)
-        key = self._by_identity.get(identity)
+        parts = (pod.qos, pod.containers, pod.tolerations)
+        plain = is_plain(pod)
+        key = self._plain.get((), parts) if plain else None
         if key is None:
-            new = pod_class(pod, identity)
-            key = new.key
-            self.restore(new, identity, 0)
+            identity = class_identity(pod)
+            key = self._by_identity.get(identity)
+            if key is None:
+                new = pod_class(pod, identity)
+                key = new.key
+                self.restore(new, identity, 0)
+            if plain:
+                self._plain.put((), parts, key)
         self._pods[key] += 1
         return key
 
@@ -72,6 +80,7 @@ class ClassRegistry:
     def forget(self, key: str) -> None:
         """Forget a class that no pod is of."""
         self._constraints.class_forgotten(self.classes[key])
+        self._plain.clear()
         del self._pods[key], self.classes[key], self._by_identity[self._identities.pop(key)]
 
     def record(self, key: str) -> tuple[bytes, int]:
@@ -162,40 +171,43 @@ class PodIndexes:
         self.gpu_use = GpuUse()
         self.node_trials = NodeTrials()
         self.revision = 0
+        #: GPUs in requests, and devices of classes, which many pods have.
+        self._gpus: Remembered[int] = Remembered()
+        self._devices: Remembered[int] = Remembered()
 
     # One entry changed.
 
-    def update(self, before: PodEntry, after: PodEntry, *, release: Release | None) -> None:
+    def update(self, before: PodEntry, after: PodEntry, *, release: Release | None, only_status: bool = False) -> None:
         """Bring all indexes up to date after an event changed an entry, each of them once.
 
         Args:
             before: a copy of the entry as it was; of stage ABSENT for a pod that is new.
             release: how the pod let go of its node, if it did.
+            only_status: of the pod itself nothing but its status changed, if anything.
         """
         # 1. The pod before and now. From placed to bound nothing moves: it is charged to its node already.
-        new, gone = before.stage is Stage.ABSENT, after.stage is Stage.ABSENT
-        seen = new or after.pod is not before.pod
-        held, holds = before.node if before.charged else "", after.node if after.charged else ""
-        moved = held != holds or (before.stage is not after.stage and not holds)
-        left = before.leaving is not after.leaving
+        was, stage, pod = before.stage, after.stage, after.pod
+        new, gone = was is Stage.ABSENT, stage is Stage.ABSENT
+        seen = new or pod is not before.pod
+        held = before.node if was is Stage.BOUND or was is Stage.PLACED else ""
+        holds = after.node if stage is Stage.BOUND or stage is Stage.PLACED else ""
+        moved = held != holds or (was is not stage and not holds)
+        leaves, waits = after.leaving, after.waiting
+        left, waited = before.leaving is not leaves, before.waiting
         # 2. Its entry, its class, and the selections that it is in.
         if new:
-            self.pods[after.pod.uid] = after
-        if seen:
+            self.pods[pod.uid] = after
+        if seen and not only_status:
             self._update_class(before, after)
-        selected = seen and self.constraints.pod_seen(after.pod)
+        selected = seen and (not only_status or pod.finished) and self.constraints.pod_seen(pod)
         # 3. Its node: what it holds there, and what follows from that for the others there.
         if held != holds or (holds and (seen or after.observed is not before.observed)):
             self._update_node(before, after, held, holds, release)
-        if moved or left:
+        if (moved or left) and (leaves or after.releasing):
             self.charges.set_releasing(after)
-        reserves = self.shared_gpus.is_reservation(after.pod.uid)
+        reserves = self.shared_gpus.is_reservation(pod.uid)
         if before.gpus or after.gpus or reserves:
-            self.shared_gpus.update(before, after, held, holds)
-            self._update_exposed()
-            if reserves and after.observed is not before.observed:
-                for uid in self.shared_gpus.sharers(after.pod.uid):
-                    self._update_alignment(self.pods[uid])
+            self._update_shared_gpus(before, after, held, holds, reserves=reserves)
         marked = (moved or left or selected) and self.constraints.remark(after)
         # 4. Its story: what became of it, what it replaces, and how long pods like it run.
         if after.rejection is not before.rejection:
@@ -207,24 +219,36 @@ class PodIndexes:
         ends = bool(held) and not holds
         if (new or ends or after.devices) and not reserves:
             self._update_recent_work(before, after, new=new, ends=ends)
-        if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
-            self._count_run(before)
-        if ends and not reserves:
-            self._count_end(before, after)
+        if ends:
+            self._count_end(before, after, reserves=reserves)
         # 5. Its group and its queue, and whether it waits.
         if gone:
             self._forget(after)
         else:
             if seen:
-                self._update_membership(after)
-            if new and self.homes and (after.waiting or holds):
+                self._update_membership(after, only_status=only_status)
+            if new and self.homes and (waits or holds):
                 self._go_home(after, holds)
-            self._update_waiting(before, after)
+            self._update_waiting(before, after, waited=waited, waits=waits)
             if moved or seen or left:
-                self._update_workload(after)
+                self._update_workload(after, waits=waits)
                 self._update_queue_charge(before, after)
         # 6. Whether the next cycle may decide otherwise.
-        self.revision += (marked and bool(holds)) or self._matters(before, after, seen=seen)
+        self.revision += (
+            (marked and bool(holds)) or (waits and (seen or not waited)) or (not new and self._matters(before, after))
+        )
+
+    def is_settled(self, entry: PodEntry) -> bool:
+        """Tell whether nothing follows from a new status of a pod that keeps its node or its end."""
+        return not self.workload_index.needed_by.get(entry.group) and not self.shared_gpus.concerns(entry)
+
+    def pod_seen_again(self, entry: PodEntry) -> None:
+        """Have the pod as it was seen now, where it is kept for itself; nothing else follows from its status."""
+        pod = entry.pod
+        self.constraints.pod_seen_again(pod)
+        self.group_table.pod_seen_again(pod)
+        self.resting.touch(entry.group)
+        self.workload_index.touch(entry.group)
 
     def _update_node(self, before: PodEntry, after: PodEntry, held: str, holds: str, release: Release | None) -> None:
         """Bring a node's account up to date: the pod's charge, then the other pods' zones, then the causes of misses.
@@ -248,10 +272,16 @@ class PodIndexes:
         if change.otherwise or (held and not stays and release is not Release.REJECTED):
             self.node_changed(node)
 
-    def _matters(self, before: PodEntry, after: PodEntry, *, seen: bool) -> bool:
-        """Tell whether a cycle may decide otherwise because of a pod, beside what it holds of its node."""
-        if after.waiting and (seen or not before.waiting):
-            return True
+    def _update_shared_gpus(self, before: PodEntry, after: PodEntry, held: str, holds: str, *, reserves: bool) -> None:
+        """Bring the shared GPUs of a pod that has parts of them, or reserves one, up to date."""
+        self.shared_gpus.update(before, after, held, holds)
+        self._update_exposed()
+        if reserves and after.observed is not before.observed:
+            for uid in self.shared_gpus.sharers(after.pod.uid):
+                self._update_alignment(self.pods[uid])
+
+    def _matters(self, before: PodEntry, after: PodEntry) -> bool:
+        """Tell whether a cycle may decide otherwise because of a known pod, beside that it waits and what it holds."""
         if after.nomination is not before.nomination and after.stage not in _NOT_FOR_ROOM:
             return True
         # Pods may wait for just that: that zones become known, that a pod is observed, or that a pod stays.
@@ -272,7 +302,9 @@ class PodIndexes:
         if not (new or given or ends):
             return
         now, pod_class = self.context.recorded_at, self.class_registry.classes[after.class_key]
-        requested = pod_class.size[0]
+        requested = self._devices.get((), (pod_class,))
+        if requested is None:
+            requested = self._devices.put((), (pod_class,), pod_class.size[0])
         # What claims are made of for requested resources counts once.
         given_to = {} if requested else after.devices or before.devices
         claimed = sum(len(allocation.devices) for allocation in given_to.values())
@@ -281,28 +313,31 @@ class PodIndexes:
         elif ends and after.started_at:
             self.recent_work.ended(pod_class, claimed=claimed, ran_us=now - after.started_at, at_us=now)
 
-    def _count_run(self, before: PodEntry) -> None:
-        pod, now = before.pod, self.context.recorded_at
-        owner = pod.owner.uid if pod.owner is not None else pod.uid
-        self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
-
-    def _count_end(self, before: PodEntry, after: PodEntry) -> None:
+    def _count_end(self, before: PodEntry, after: PodEntry, *, reserves: bool) -> None:
+        """Take in that a pod let go of its node; a reservation's (`reserves`) own end is but a run."""
+        pod, now, started = before.pod, self.context.recorded_at, bool(after.started_at)
+        if started and not before.leaving_by_decision and after.rejection is before.rejection:
+            owner = pod.owner.uid if pod.owner is not None else pod.uid
+            self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
+        if reserves:
+            return
         if after.moved:
             self._moved_pod_ended(after)
-        now = self.context.recorded_at
         self.node_trials.ended(before, after, position=self.context.position, at=now)
-        if after.started_at and (gpus := gpus_held(before)):
-            self.gpu_use.ended(move_key(before.group, before.pod), gpus, ran_us=now - before.running_since)
+        parts = sum(part.milli for part in before.gpus) if before.gpus else 0
+        if started and (gpus := self._whole_gpus(before) + parts):
+            self.gpu_use.ended(move_key(before.group, pod), gpus, ran_us=now - before.running_since)
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added.
 
         One with a node keeps its class, unless it is resized in place: then it holds something else.
         """
-        if before.stage is Stage.ABSENT:
-            after.class_key = self.class_registry.enter(after.pod)
-        elif before.stage is Stage.WAITING or is_resized(before.pod, after.pod):
-            after.class_key = self.class_registry.enter(after.pod)
+        new = before.stage is Stage.ABSENT
+        if not new and before.stage is not Stage.WAITING and not is_resized(before.pod, after.pod):
+            return
+        after.class_key = self.class_registry.enter(after.pod)
+        if not new:
             self._leave_class(before.class_key)
         if after.class_key != before.class_key:
             after.requests = self.class_registry.classes[after.class_key].requests
@@ -325,9 +360,12 @@ class PodIndexes:
 
     def _update_alignment(self, entry: PodEntry, *, anew: bool = False) -> None:
         """Note whether a pod has the zones that its own NUMA policy asks for; `anew` where its node is another."""
-        pod_class, text = self.class_registry.classes[entry.class_key], ""
-        row = self.columns.row(entry.node) if entry.charged else -1
-        topology = self.columns.topologies[row] if entry.charged else None
+        pod_class = self.class_registry.classes[entry.class_key]
+        if pod_class.numa_policy is None and not entry.gpus and not entry.misaligned:
+            return
+        text, charged = "", entry.charged
+        row = self.columns.row(entry.node) if charged else -1
+        topology = self.columns.topologies[row] if charged else None
         # Of a pod of which nothing is aligned, nothing but the GPUs that it shares is ever observed.
         observed = entry.observed or (_NOTHING_HELD if entry.gpus and pod_class.aligned.empty else None)
         if pod_class.numa_policy is not None and observed is not None and topology is not None:
@@ -341,25 +379,32 @@ class PodIndexes:
                 shared=shared_devices(pod_class.gpu_share, pod_class.numa_policy, pod_class.aligned),
                 reservations=self.shared_gpus.observed(entry.gpus),
             )
-        if not text and entry.charged and entry.gpus:
+        if not text and charged and entry.gpus:
             text = self.shared_gpus.exposed_by(entry.gpus)
+        if not text and not entry.misaligned:
+            return
         if text and (anew or not entry.misaligned):
             entry.misaligned_at = self.context.recorded_at
             self.counters.missed += 1
         entry.misaligned = text
         _set(self.misaligned, entry.pod.uid, member=bool(text))
 
-    def _update_membership(self, entry: PodEntry) -> None:
+    def _update_membership(self, entry: PodEntry, *, only_status: bool = False) -> None:
+        if only_status:
+            self.constraints.pod_seen_again(entry.pod)
+            self.group_table.pod_seen_again(entry.pod)
+            return
         place = self.group_table.pod_seen(entry.pod)
         entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
 
-    def _update_waiting(self, before: PodEntry, after: PodEntry) -> None:
+    def _update_waiting(self, before: PodEntry, after: PodEntry, *, waited: bool, waits: bool) -> None:
         self.resting.touch(after.group)
         if before.group != after.group:
             self.resting.touch(before.group)
-        waiting = after.waiting
-        if waiting or before.waiting:
-            _set(self.waiting, after.pod.uid, member=waiting)
+        if waits:
+            self.waiting.add(after.pod.uid)
+        elif waited:
+            self.waiting.discard(after.pod.uid)
         if after.nomination is not before.nomination:
             _set(self.nominated, after.pod.uid, member=after.nomination is not None)
             self._charge_nomination(after)
@@ -444,14 +489,15 @@ class PodIndexes:
         """Return a home by its pod."""
         return next(home for home in self.homes[_home_key(entry)] if home.pod is entry)
 
-    def _update_workload(self, entry: PodEntry) -> None:
-        """Put a pod where it now stands in its group."""
+    def _update_workload(self, entry: PodEntry, *, waits: bool) -> None:
+        """Put a pod where it now stands in its group (`waits`: whether it waits)."""
         group = self.group_table.groups.get(entry.group)
         if group is None:
             self.workload_index.forget(entry, at=self.context.recorded_at)
         else:
-            waiting = entry.waiting and not entry.group_problem
-            self.workload_index.seat(entry, group, waiting=waiting, at=self.context.recorded_at)
+            self.workload_index.seat(
+                entry, group, waiting=waits and not entry.group_problem, at=self.context.recorded_at
+            )
 
     def _update_queue_charge(self, before: PodEntry, after: PodEntry) -> None:
         """Count a pod in the usage of the queue that pays for it now."""
@@ -469,20 +515,27 @@ class PodIndexes:
         """Count a pod in the usage of its queue and of its namespace, or take it off again with `sign=-1`."""
         now, amounts = self.context.recorded_at, queue_amounts(entry, charge)
         self.queue_registry.charge(charge, amounts, sign=sign, at_us=now)
-        if charge.running and (gpus := thousandths_of_gpus(amounts)):
+        if charge.running and (gpus := self._whole_gpus(entry) + amounts.get(SHARED_GPU, 0)):
             self.gpu_use.change(entry.pod.namespace, sign * gpus, at_us=now)
+
+    def _whole_gpus(self, entry: PodEntry) -> int:
+        """Return the thousandths of whole GPUs that a pod holds, worked out once for pods that request the same."""
+        gpus = self._gpus.get((), (entry.requests,))
+        return self._gpus.put((), (entry.requests,), gpus_of(entry.requests) * WHOLE) if gpus is None else gpus
 
     def queue_charge_of(self, entry: PodEntry) -> QueueCharge | None:
         """Return as what a pod counts in its queue's usage; None while it neither runs nor can start."""
         pod = entry.pod
         running = entry.charged and not entry.releasing
-        if not running and (not entry.waiting or pod.scheduling_gates):
+        if not running and (pod.scheduling_gates or not entry.waiting):
             return None
         if self.shared_gpus.is_reservation(pod.uid):
             return None
         group = self.group_table.groups.get(entry.group)
-        preemptible = group is None or group.preemptible
-        return queue_charge(pod.scheduler_name, *self.queue_of(entry), preemptible, running)
+        if group is None:
+            return queue_charge(pod.scheduler_name, *self.queue_of(entry), True, running)
+        namespace = "" if group.queue else pod.namespace
+        return queue_charge(pod.scheduler_name, group.queue, namespace, group.preemptible, running)
 
     def queue_of(self, entry: PodEntry) -> tuple[str, str]:
         """Return the queue that a pod names, or else an empty name and its namespace."""
@@ -535,7 +588,7 @@ class PodIndexes:
             self._update_membership(entry)
             self.resting.touch(entry.group)
             self._update_queue_charge(entry, entry)
-            self._update_workload(entry)
+            self._update_workload(entry, waits=entry.waiting)
             self.revision += entry.waiting
 
     def groups_changed(self) -> None:
@@ -553,7 +606,7 @@ class PodIndexes:
                 entry = self.pods[uid]
                 self._update_queue_charge(entry, entry)
                 if not seated:
-                    self._update_workload(entry)
+                    self._update_workload(entry, waits=entry.waiting)
         self.group_table.changed.clear()
 
     def restore(self, entry: PodEntry) -> None:
@@ -569,16 +622,11 @@ class PodIndexes:
         _set(self.nominated, entry.pod.uid, member=entry.nomination is not None)
         _set(self.waiting, entry.pod.uid, member=entry.waiting)
         self._update_membership(entry)
-        self._update_workload(entry)
+        self._update_workload(entry, waits=entry.waiting)
 
 
 def _home_key(entry: PodEntry) -> str:
     return f"{move_key(entry.group, entry.pod)}/{entry.class_key}"
-
-
-def gpus_held(entry: PodEntry) -> int:
-    """Return the thousandths of GPUs that a pod with a node holds."""
-    return gpus_of(entry.requests) * WHOLE + sum(part.milli for part in entry.gpus)
 
 
 def queue_amounts(entry: PodEntry, charge: QueueCharge) -> Amounts:

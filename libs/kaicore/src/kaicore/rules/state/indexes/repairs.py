@@ -46,9 +46,9 @@ class RepairLedger:
 
     def update(self, before: PodEntry, after: PodEntry) -> None:
         """Follow a pod: it may be a replacement, it may have ended, or its eviction may have failed."""
-        if after.class_key != before.class_key:
+        if self.records and after.class_key != before.class_key:
             self._arrives(after)
-        if after.stage is Stage.FINISHED or after.stage is Stage.ABSENT:
+        if after.replaces_on and (after.stage is Stage.FINISHED or after.stage is Stage.ABSENT):
             self._ends(after)
         if before.repairing and not after.repairing:
             self._failed(after)
@@ -63,7 +63,7 @@ class RepairLedger:
 
     def _ends(self, entry: PodEntry) -> None:
         """A replacement has ended: unless it succeeded, another one is awaited."""
-        if entry.replaces_on and entry.pod.owner is not None and entry.pod.phase != "Succeeded":
+        if entry.pod.owner is not None and entry.pod.phase != "Succeeded":
             key = _key(entry.pod.owner.uid, entry.class_key)
             self.records.setdefault(key, RepairRecord()).awaited.append(entry.replaces_on)
         entry.replaces_on = ""

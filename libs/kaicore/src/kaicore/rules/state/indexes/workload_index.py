@@ -56,6 +56,10 @@ class WorkloadIndex:
             left += new
         return changed
 
+    def touch(self, key: str) -> None:
+        """A pod of a group is seen otherwise, and stays where it stands."""
+        self._changed.add(key)
+
     def beside(self, key: str) -> set[str]:
         """Return the keys of the groups that a group names to start together with, and of those that name it."""
         workload = self.workloads.get(key)

@@ -59,9 +59,13 @@ class Remembered(Generic[_Value]):
     def put(self, numbers: tuple[int, ...], parts: tuple[object, ...], value: _Value) -> _Value:
         """Remember a result; return it."""
         if len(self._results) >= _MOST_SHARED:
-            self._results.clear()
+            self.clear()
         self._results[*numbers, *map(id, parts)] = parts, value
         return value
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._results.clear()
 
 
 def share_containers(placement: Placement) -> Placement:
@@ -249,7 +253,7 @@ class PodEntry(msgspec.Struct):
     @property
     def waiting(self) -> bool:
         """See `is_waiting`."""
-        return is_waiting(self.pod, unplaced=self.stage is Stage.WAITING, vanished=self.gone)
+        return self.stage is Stage.WAITING and is_waiting(self.pod, unplaced=True, vanished=self.gone)
 
     @property
     def running_since(self) -> int:
@@ -279,7 +283,7 @@ class PodEntry(msgspec.Struct):
     @property
     def leaving(self) -> bool:
         """True if it is terminating or about to be evicted, though it may still hold its node."""
-        return self.pod.deletion_at is not None or self.leaving_by_decision
+        return self.pod.deletion_at is not None or self.eviction is not None or self.repairing
 
 
 class Home(msgspec.Struct, frozen=True):

@@ -8,8 +8,11 @@ entry before and after. An event that the table does not have for a stage change
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from operator import methodcaller
 from sys import intern
 from typing import Any
+
+import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -145,7 +148,10 @@ class FoldContext:
 
     def input_position(self, cycle: str) -> int:
         """Return the position that a cycle knew; that of the event itself if the cycle is not recorded."""
-        return next((position for name, position in self.last_cycles.values() if name == cycle), self.position)
+        for name, position in self.last_cycles.values():
+            if name == cycle:
+                return position
+        return self.position
 
 
 class Release(StrEnum):
@@ -218,7 +224,9 @@ def _stays(entry: PodEntry, payload: payloads.EvictionFailed) -> bool:
 
 def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
     """Take over the pod, and what its status says of a nomination."""
-    pod, named_before, nomination = share_parts(payload.pod), entry.pod.nominated_node, entry.nomination
+    pod, named_before, nomination = payload.pod, entry.pod.nominated_node, entry.nomination
+    if pod is entry.pod or pod.containers is not entry.pod.containers:
+        share_parts(pod)
     entry.pod = pod
     if pod.phase == "Running" and not entry.started_at:
         entry.started_at = context.recorded_at
@@ -231,6 +239,45 @@ def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -
         _stop_waiting(entry)
     elif named and named != entry.nominated_for and nomination is None:
         entry.nomination, entry.nominated_for = Nomination(named, at=context.recorded_at, foreign=True), named
+
+
+#: Copies a struct; `copy.copy` looks for the way first, which takes as long again.
+copied: Any = methodcaller("__copy__")
+
+
+def with_status_of(before: Pod, pod: Pod) -> Pod | None:
+    """Return a pod with the parts that it had before, if nothing but its status is new; else None."""
+    again, put = copied(before), msgspec.structs.force_setattr
+    put(again, "resource_version", pod.resource_version)
+    put(again, "phase", intern(pod.phase))
+    put(again, "node_name", pod.node_name)
+    put(again, "start_time", pod.start_time)
+    put(again, "deletion_at", pod.deletion_at)
+    put(again, "reason", pod.reason)
+    put(again, "message", pod.message)
+    return again if again == pod else None
+
+
+def stays(entry: PodEntry, pod: Pod) -> bool:
+    """Tell whether a pod of which only the status is new keeps its node or its end, and holds what it held."""
+    before = entry.pod
+    if entry.nomination is not None:
+        return False
+    if entry.stage is Stage.BOUND:
+        # Once its containers run, the memory of its init containers is free.
+        as_held = pod.phase == before.phase or not before.has_init
+        return pod.node_name == entry.node and not pod.finished and pod.deletion_at == before.deletion_at and as_held
+    ended = entry.stage is Stage.FINISHED and pod.phase == before.phase and pod.finished
+    return ended and pod.node_name in ("", entry.node)
+
+
+def see_again(entry: PodEntry, pod: Pod, context: "FoldContext") -> None:
+    """Take over a pod that `stays`."""
+    entry.pod, entry.reported = pod, None
+    if entry.stage is Stage.BOUND:
+        entry.bound_at = entry.bound_at or context.recorded_at
+        if pod.phase == "Running" and not entry.started_at:
+            entry.started_at = context.recorded_at
 
 
 def _see_on_node(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
@@ -384,7 +431,8 @@ TRANSITIONS = _table()
 
 def transition_of(entry: PodEntry, payload: Any) -> Transition | None:
     """Return what a payload changes in an entry, None for nothing."""
-    trigger = trigger_of(payload)
+    kind = type(payload)
+    trigger = trigger_of(payload) if kind is payloads.PodObserved else _TRIGGERS.get(kind)
     transition = None if trigger is None else TRANSITIONS.get((entry.stage, trigger))
     if transition is None or (transition.when is not None and not transition.when(entry, payload)):
         return None

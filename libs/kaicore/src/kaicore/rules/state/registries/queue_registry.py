@@ -74,15 +74,15 @@ class QueueUsage(msgspec.Struct):
         """True if nothing is counted, and nothing was within any window."""
         return not (self.used or self.pending or self.history.hours)
 
-    def count(self, charge: QueueCharge, amounts: Amounts, *, sign: int, at_us: int) -> None:
-        """Count a pod's amounts, or take them off with `sign=-1`; `at_us` in microseconds since the epoch."""
+    def count(self, charge: QueueCharge, amounts: Amounts, *, pods: int, at_us: int) -> None:
+        """Count the amounts of so many pods more, or fewer; `at_us` in microseconds since the epoch."""
         if not charge.running:
-            add_amounts(self.pending, amounts, sign)
+            add_amounts(self.pending, amounts, pods)
             return
-        add_amounts(self.used, amounts, sign)
+        add_amounts(self.used, amounts, pods)
         if not charge.preemptible:
-            add_amounts(self.non_preemptible, amounts, sign)
-        self.history.change(counted(amounts), sign=sign, at_us=at_us)
+            add_amounts(self.non_preemptible, amounts, pods)
+        self.history.change(counted(amounts), sign=pods, at_us=at_us)
 
     def forget(self, hour: int) -> bool:
         """Forget what is too long before an hour (since the epoch) for any window; return whether nothing is left."""
@@ -91,7 +91,9 @@ class QueueUsage(msgspec.Struct):
     def record(self, key: UsageKey) -> "UsageRecord":
         """Return it as plain data."""
         hours = [(resource, sorted(by_hour.items())) for resource, by_hour in sorted(self.history.hours.items())]
-        return UsageRecord(key, self.used, self.non_preemptible, self.pending, self.history.settled_ms, hours)
+        # Of what neither uses anything nor has, the time says nothing, and depends on when it was asked for last.
+        settled_ms = self.history.settled_ms if self.history.rate or hours else 0
+        return UsageRecord(key, self.used, self.non_preemptible, self.pending, settled_ms, hours)
 
 
 class UsageRecord(msgspec.Struct):
@@ -111,10 +113,10 @@ class UsageRecord(msgspec.Struct):
         return QueueUsage(self.used, self.non_preemptible, self.pending, history)
 
 
-def add_amounts(amounts: Amounts, more: Mapping[str, int], sign: int) -> None:
-    """Add amounts to others, or take them off with `sign=-1`; an amount of 0 is left out."""
+def add_amounts(amounts: Amounts, more: Mapping[str, int], times: int) -> None:
+    """Add amounts to others so many times, or take them off with -1; an amount of 0 is left out."""
     for resource, amount in more.items():
-        now = amounts.get(resource, 0) + sign * amount
+        now = amounts.get(resource, 0) + times * amount
         if now:
             amounts[resource] = now
         else:
@@ -123,6 +125,18 @@ def add_amounts(amounts: Amounts, more: Mapping[str, int], sign: int) -> None:
 
 #: How many demands of flavors are remembered, by queue and class.
 _MOST_DEMANDS = 1 << 14
+
+
+class _Change(msgspec.Struct):
+    """A change of usage by pods that are alike, at one time."""
+
+    charge: QueueCharge
+    amounts: Amounts
+    pods: int = 0
+
+
+#: How many changes of one time wait at most.
+_MOST_CHANGES = 1000
 
 
 class QueueRegistryRecord(msgspec.Struct):
@@ -140,10 +154,12 @@ class QueueRegistryRecord(msgspec.Struct):
 class QueueRegistry:
     """The queues of a cluster and the usage of their pods.
 
+    Events that were recorded together change usage together: their changes wait, those of alike pods as one, until
+    another time's come or somebody asks.
+
     Attributes:
         queues: by name.
         flavors: by name.
-        usages: by key.
         reported: what was last reported of each queue.
         reported_at: when, by the cycle's clock; microseconds since the epoch.
         since: when usage began to be counted, microseconds since the epoch.
@@ -154,7 +170,9 @@ class QueueRegistry:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
-        self.usages: dict[UsageKey, QueueUsage] = {}
+        self._usages: dict[UsageKey, QueueUsage] = {}
+        self._changes: dict[tuple[int, int], _Change] = {}
+        self._changed_at = 0
         self.reported: dict[str, payloads.QueueFigures] = {}
         self.reported_at = 0
         self.since = 0
@@ -164,6 +182,12 @@ class QueueRegistry:
         self._tree: QueueTree | None = None
         self._trees: dict[tuple[str | None, bool], QueueTree] = {}
         self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
+
+    @property
+    def usages(self) -> dict[UsageKey, QueueUsage]:
+        """Usages by key."""
+        self.settle()
+        return self._usages
 
     @property
     def tree(self) -> QueueTree:
@@ -258,14 +282,31 @@ class QueueRegistry:
 
     def charge(self, charge: QueueCharge, amounts: Amounts, *, sign: int = 1, at_us: int) -> None:
         """Count a pod's amounts, or take them off again with `sign=-1`; `at_us` in microseconds since the epoch."""
-        self._forget_old_usage(at_us)
+        if at_us != self._changed_at or len(self._changes) >= _MOST_CHANGES:
+            self.settle()
+            self._changed_at, self.since = at_us, self.since or at_us
         self.revision += 1
-        usage = self.usages.get(charge.key)
-        if usage is None:
-            usage = self.usages[charge.key] = QueueUsage()
-        usage.count(charge, amounts, sign=sign, at_us=at_us)
-        if usage.empty:
-            del self.usages[charge.key]
+        key = id(charge), id(amounts)
+        change = self._changes.get(key)
+        if change is None:
+            change = self._changes[key] = _Change(charge, amounts)
+        change.pods += sign
+
+    def settle(self) -> None:
+        """Bring usage up to date with the changes that wait."""
+        if not self._changes:
+            return
+        changes, self._changes = self._changes.values(), {}
+        self._forget_old_usage(self._changed_at)
+        for change in changes:
+            key = change.charge.key
+            usage = self._usages.get(key)
+            if usage is None:
+                usage = self._usages[key] = QueueUsage()
+            usage.count(change.charge, change.amounts, pods=change.pods, at_us=self._changed_at)
+        for key in {change.charge.key for change in changes}:
+            if self._usages[key].empty:
+                del self._usages[key]
 
     def of_scheduler(self, name: str) -> Iterator[tuple[UsageKey, QueueUsage]]:
         """Return the usage of a scheduler's pods, in order of the keys."""
@@ -297,7 +338,7 @@ class QueueRegistry:
         registry = cls()
         registry.queues = {queue.name: queue for queue in record.queues}
         registry.flavors = {flavor.name: flavor for flavor in record.flavors}
-        registry.usages = {usage.key: usage.restored() for usage in record.usages}
+        registry._usages = {usage.key: usage.restored() for usage in record.usages}
         registry.reported, registry.reported_at = record.reported, record.reported_at
         registry.since, registry._forgotten_at = record.since, record.forgotten_at
         return registry
@@ -305,12 +346,11 @@ class QueueRegistry:
     def _forget_old_usage(self, at_us: int) -> None:
         """Once an hour, forget what is too long ago for any window."""
         hour = at_us // HOUR_US
-        self.since = self.since or at_us
         if hour == self._forgotten_at:
             return
         self._forgotten_at = hour
-        for key in [key for key, usage in self.usages.items() if usage.forget(hour)]:
-            del self.usages[key]
+        for key in [key for key, usage in self._usages.items() if usage.forget(hour)]:
+            del self._usages[key]
 
 
 _HALF = 24
