@@ -31,7 +31,6 @@ from kaicore.kube.normalize.pod_group import (
     normalize_workload,
 )
 from kaicore.kube.normalize.reservation import normalize_reservation
-from kaicore.kube.wire import custom_resources
 from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.kube.wire.resources import (
     BUDGETS,
@@ -40,10 +39,11 @@ from kaicore.kube.wire.resources import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
+    RESERVATIONS,
     STORAGE_CLASSES,
     TOPOLOGIES,
     VOLUMES,
-    ObjectT,
     OptionalResource,
 )
 from kaicore.rules.events import payloads
@@ -133,48 +133,46 @@ def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
     return next((row for row in GROUP_KINDS if row.name == name), None)
 
 
-KAI_QUEUES = OptionalResource(
-    queue.KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), custom_resources.KaiQueue, namespaced=False
-)
+KAI_QUEUES = OptionalResource(queue.KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), PlainObject, namespaced=False)
 
 
 def _queue_kind(
-    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], queue_model.Queue], called: str = "{name}"
-) -> Kind[ObjectT]:
+    resource: OptionalResource[PlainObject],
+    normalize: Callable[[PlainObject, Lost], queue_model.Queue],
+    called: str = "{name}",
+) -> Kind[PlainObject]:
     return Kind(resource, normalize, payloads.QueueObserved, payloads.QueueDeleted, "queue/{name}", called)
 
 
-def _of_kueue(
-    kind: str, plural: str, wire: type[ObjectT], *older: str, namespaced: bool = False
-) -> OptionalResource[ObjectT]:
-    return OptionalResource(kind, "kueue.x-k8s.io", plural, (*_KUEUE_VERSIONS, *older), wire, namespaced)
+def _of_kueue(kind: str, plural: str, *older: str, namespaced: bool = False) -> OptionalResource[PlainObject]:
+    return OptionalResource(kind, "kueue.x-k8s.io", plural, (*_KUEUE_VERSIONS, *older), PlainObject, namespaced)
 
 
 #: Every kind of queues, and ResourceFlavors.
 QUEUE_KINDS: tuple[Kind[Any], ...] = (
     _queue_kind(KAI_QUEUES, queue.normalize_kai_queue),
     _queue_kind(
-        _of_kueue(queue.CLUSTER_QUEUE, "clusterqueues", custom_resources.ClusterQueueObject),
+        _of_kueue(queue.CLUSTER_QUEUE, "clusterqueues"),
         queue.normalize_cluster_queue,
         f"{queue_model.CLUSTER_QUEUE_PREFIX}{{name}}",
     ),
     _queue_kind(
-        _of_kueue(queue.COHORT, "cohorts", custom_resources.CohortObject, "v1alpha1"),
+        _of_kueue(queue.COHORT, "cohorts", "v1alpha1"),
         queue.normalize_cohort,
         f"{queue_model.COHORT_PREFIX}{{name}}",
     ),
     _queue_kind(
-        _of_kueue(queue.LOCAL_QUEUE, "localqueues", custom_resources.LocalQueueObject, namespaced=True),
+        _of_kueue(queue.LOCAL_QUEUE, "localqueues", namespaced=True),
         queue.normalize_local_queue,
         "{namespace}/{name}",
     ),
     _queue_kind(
-        _of_kueue(queue.PREEMPTION_CONFIG, "preemptionconfigs", custom_resources.PreemptionConfigObject, "v1alpha1"),
+        _of_kueue(queue.PREEMPTION_CONFIG, "preemptionconfigs", "v1alpha1"),
         queue.normalize_preemption_config,
         f"{queue_model.PREEMPTION_CONFIG_PREFIX}{{name}}",
     ),
     Kind(
-        _of_kueue(queue.RESOURCE_FLAVOR, "resourceflavors", custom_resources.ResourceFlavorObject),
+        _of_kueue(queue.RESOURCE_FLAVOR, "resourceflavors"),
         queue.normalize_resource_flavor,
         payloads.FlavorObserved,
         payloads.FlavorDeleted,
@@ -258,7 +256,7 @@ BUDGET = Kind(
     "pdb/{namespace}/{name}",
 )
 PROVISIONING_REQUEST = Kind(
-    custom_resources.PROVISIONING_REQUESTS,
+    PROVISIONING_REQUESTS,
     queue.normalize_provisioning_request,
     payloads.ProvisioningRequestObserved,
     payloads.ProvisioningRequestDeleted,
@@ -266,7 +264,7 @@ PROVISIONING_REQUEST = Kind(
 )
 
 RESERVATION = Kind(
-    custom_resources.RESERVATIONS,
+    RESERVATIONS,
     normalize_reservation,
     payloads.ReservationObserved,
     payloads.ReservationDeleted,

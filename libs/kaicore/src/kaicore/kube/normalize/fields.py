@@ -10,6 +10,7 @@ from kaicore.kube.wire.objects import NodeSelector, NodeSelectorTerm, Quantities
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import read_amount
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import LabelSelector, ObjectMeta, SelectorRequirement
 
 
@@ -68,6 +69,12 @@ _WITH_VALUES = ("In", "NotIn")
 _WITHOUT_VALUES = ("Exists", "DoesNotExist")
 _WITH_A_NUMBER = ("Gt", "Lt")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def selector(fields: Fields, name: str) -> tuple[Requirement, ...] | None:
+    """Return the requirements of a field that is a label selector; see `label_requirements`."""
+    given = fields.read(name, LabelSelector)
+    return label_requirements(given, subject=fields.subject, field=fields.where(name))
 
 
 def label_requirements(selector: LabelSelector | None, *, subject: str, field: str) -> tuple[Requirement, ...] | None:

@@ -1,7 +1,7 @@
 """Network topologies from the wire into the model."""
 
 from kaicore.errors import InvalidObject, InvalidPattern, Lost, unheard
-from kaicore.kube.normalize.fields import label_requirements
+from kaicore.kube.normalize.fields import selector as label_selector
 from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model.node import (
     CLUSTER_LAYER,
@@ -16,7 +16,7 @@ from kaicore.rules.model.node import (
     TopologyLevel,
 )
 from kaicore.rules.objects.mappings import Fields
-from kaicore.rules.objects.wire import LabelSelector, PlainObject
+from kaicore.rules.objects.wire import PlainObject
 from kaicore.rules.topology.paths import compile_pattern
 
 #: As in the definitions of KAI (v0.17.0) and of Kueue (v0.20.0-devel).
@@ -167,7 +167,7 @@ def _member(member: Fields) -> HyperNodeMember:
         except InvalidPattern as error:
             raise match.error("pattern", f"is no regular expression: {error}") from error
         return HyperNodeMember(pattern=pattern)
-    requirements = label_requirements(match.decoded(LabelSelector), subject=match.subject, field=match.path)
+    requirements = label_selector(selector, "labelMatch")
     if not requirements:
         raise InvalidObject(match.subject, match.path, {}, "has no requirement")
     return HyperNodeMember(labels=requirements)

@@ -150,6 +150,19 @@ TOPOLOGIES = OptionalResource(
     namespaced=False,
 )
 
+RESERVATIONS = OptionalResource(
+    "Reservation.kai.scheduler", "kai.scheduler", "reservations", ("v1alpha1",), PlainObject, namespaced=False
+)
+
+#: Both versions have the same fields (cluster-autoscaler 1.34).
+PROVISIONING_REQUESTS = OptionalResource(
+    "ProvisioningRequest.autoscaling.x-k8s.io",
+    "autoscaling.x-k8s.io",
+    "provisioningrequests",
+    ("v1", "v1beta1"),
+    PlainObject,
+)
+
 _identity_decoder = msgspec.json.Decoder(objects.Identified)
 
 

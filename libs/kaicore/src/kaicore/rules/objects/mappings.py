@@ -189,12 +189,13 @@ class Fields:
             raise self.error(name, "must be a list of mappings")
         return [Fields(self.subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
 
-    def decoded(self, kind: type[_PartT]) -> _PartT:
-        """Return the mapping as something that is decoded. Raises InvalidObject: it cannot be."""
+    def read(self, name: str, kind: type[_PartT]) -> _PartT | None:
+        """Return a value of another type; None where there is none. Raises InvalidObject: it is none of the type."""
+        value = self.value.get(name)
         try:
-            return msgspec.convert(self.value, kind)
-        except msgspec.ValidationError as error:
-            raise InvalidObject(self.subject, self.path, self.value, str(error)) from error
+            return None if value is None else msgspec.convert(value, kind)
+        except (msgspec.ValidationError, OverflowError) as error:
+            raise self.error(name, str(error)) from error
 
     def copy(self, name: str) -> Any:
         """Return a mapping's deep copy, an empty one where there is none. Raises InvalidObject: it is no mapping."""
