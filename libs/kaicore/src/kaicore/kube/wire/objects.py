@@ -5,8 +5,10 @@ than the generated models. Every field has a default, because an API server leav
 `null` declares it. Only JSON types are checked here; `kaicore.kube.normalize` checks the rest. No object can be part
 of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 
-Pods with their constraints, nodes, volumes, namespaces and disruption budgets are here.
+Pods, nodes, volumes, namespaces and disruption budgets are here.
 """
+
+from typing import Any
 
 import msgspec
 
@@ -24,72 +26,6 @@ class NodeSelector(Wire):
     """Any of its terms has to hold."""
 
     node_selector_terms: list[NodeSelectorTerm] | None = None
-
-
-class PreferredNodeTerm(Wire):
-    """A term that is preferred."""
-
-    weight: int = 0
-    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
-
-
-class NodeAffinity(Wire):
-    """The pod's required and preferred nodes."""
-
-    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: list[PreferredNodeTerm] | None = msgspec.field(
-        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class PodAffinityTerm(Wire):
-    """Pods of some namespaces, and the label that makes domains of nodes."""
-
-    topology_key: str = ""
-    label_selector: LabelSelector | None = None
-    namespaces: list[str] | None = None
-    namespace_selector: LabelSelector | None = None
-    match_label_keys: list[str] | None = None
-    mismatch_label_keys: list[str] | None = None
-
-
-class PreferredPodTerm(Wire):
-    """A term that is preferred."""
-
-    weight: int = 0
-    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
-
-
-class InterPodAffinity(Wire):
-    """The pods that this one must or should be near to, or away from."""
-
-    required: list[PodAffinityTerm] | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    preferred: list[PreferredPodTerm] | None = msgspec.field(
-        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class Affinity(Wire):
-    """All of a pod's affinities."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: InterPodAffinity | None = None
-    pod_anti_affinity: InterPodAffinity | None = None
-
-
-class TopologySpreadConstraint(Wire):
-    """A rule for spreading pods."""
-
-    max_skew: int = 0
-    topology_key: str = ""
-    when_unsatisfiable: str = ""
-    label_selector: LabelSelector | None = None
-    min_domains: int | None = None
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
-    match_label_keys: list[str] | None = None
 
 
 class ClaimSource(Wire):
@@ -269,7 +205,7 @@ class SchedulingGroup(Wire):
 
 
 class PodSpec(Wire):
-    """A pod's spec."""
+    """A pod's spec; few pods have constraints, which `kaicore.kube.normalize.pod` reads by name."""
 
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -277,14 +213,14 @@ class PodSpec(Wire):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
+    affinity: dict[str, Any] | None = None
     tolerations: list[PodToleration] | None = None
     scheduling_gates: list[Named] | None = None
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
     init_containers: list[ContainerSpec] | None = None
     containers: list[ContainerSpec] | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[PodClaimReference] | None = None
     scheduling_group: SchedulingGroup | None = None
