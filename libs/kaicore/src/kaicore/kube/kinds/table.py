@@ -31,17 +31,20 @@ from kaicore.kube.normalize.pod_group import (
     normalize_workload,
 )
 from kaicore.kube.normalize.reservation import normalize_reservation
-from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.kube.wire.resources import (
     BUDGETS,
     CLAIMS,
+    DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
     PROVISIONING_REQUESTS,
     RESERVATIONS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
+    TAINT_RULES,
     TOPOLOGIES,
     VOLUMES,
     OptionalResource,

@@ -150,6 +150,17 @@ TOPOLOGIES = OptionalResource(
     namespaced=False,
 )
 
+#: Served versions of dynamic resource allocation that can be read, the one to prefer first.
+DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+_DRA = "resource.k8s.io"
+RESOURCE_SLICES = OptionalResource("ResourceSlice", _DRA, "resourceslices", DEVICE_VERSIONS, PlainObject, False)
+DEVICE_CLASSES = OptionalResource("DeviceClass", _DRA, "deviceclasses", DEVICE_VERSIONS, PlainObject, False)
+#: They came later.
+TAINT_RULES = OptionalResource(
+    "DeviceTaintRule", _DRA, "devicetaintrules", ("v1", "v1beta2", "v1alpha3"), PlainObject, namespaced=False
+)
+RESOURCE_CLAIMS = OptionalResource("ResourceClaim", _DRA, "resourceclaims", DEVICE_VERSIONS, PlainObject)
+
 RESERVATIONS = OptionalResource(
     "Reservation.kai.scheduler", "kai.scheduler", "reservations", ("v1alpha1",), PlainObject, namespaced=False
 )

@@ -3,6 +3,7 @@
 Where an object was written by hand, the types of its fields are checked, and an error names the full path.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 from hashlib import sha1, sha256
 from typing import Any, TypeVar
@@ -188,6 +189,12 @@ class Fields:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(name, "must be a list of mappings")
         return [Fields(self.subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
+
+    def named(self, name: str) -> "Iterator[tuple[str, Fields]]":
+        """Yield the mappings of a mapping, in order of their names. Raises InvalidObject: see `inside`."""
+        inside = self.inside(name)
+        for key in sorted(inside.value):
+            yield key, Fields(self.subject, inside.inside(key).value, f"{inside.path}[{key}]")
 
     def read(self, name: str, kind: type[_PartT]) -> _PartT | None:
         """Return a value of another type; None where there is none. Raises InvalidObject: it is none of the type."""
