@@ -9,12 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
-from kaicore.kube.normalize.fields import node_terms
-from kaicore.kube.wire.objects import NodeSelector
+from kaicore.kube.normalize.fields import required_nodes
 from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model import device as models
 from kaicore.rules.model.quantity import parse_thousandths
-from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import OwnerReference, PlainObject, seconds
 
@@ -149,14 +147,7 @@ def read_allocation(given: Fields, lost: Lost = unheard) -> models.Allocation:
                 tolerations=_tolerations(result),
             )
         )
-    return models.Allocation(tuple(devices), _terms(given))
-
-
-def _terms(given: Fields) -> tuple[tuple[Requirement, ...], ...] | None:
-    selector = given.read("nodeSelector", NodeSelector)
-    if selector is None:
-        return None
-    return node_terms(selector, subject=given.subject, field=given.where("nodeSelector"))
+    return models.Allocation(tuple(devices), required_nodes(given, "nodeSelector"))
 
 
 def _thousandths(given: Fields, name: str) -> int:
@@ -253,7 +244,7 @@ def _nodes(given: Fields) -> models.NodeSelection | None:
         return models.NodeSelection(node)
     if given.flag("allNodes"):
         return models.NodeSelection(everywhere=True)
-    terms = _terms(given)
+    terms = required_nodes(given, "nodeSelector")
     return None if terms is None else models.NodeSelection(terms=terms)
 
 

@@ -101,6 +101,12 @@ def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requiremen
     return tuple(sorted(set(requirements), key=lambda item: (item.key, item.operator, item.values)))
 
 
+def required_nodes(fields: Fields, name: str) -> tuple[tuple[Requirement, ...], ...] | None:
+    """Return the terms of a field that is a node selector; None without one; see `node_terms`."""
+    given = fields.read(name, NodeSelector)
+    return None if given is None else node_terms(given, subject=fields.subject, field=fields.where(name))
+
+
 def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tuple[Requirement, ...], ...]:
     """Return the terms of which a node has to meet any. Raises InvalidObject: see `node_term`."""
     where = f"{field}.nodeSelectorTerms"

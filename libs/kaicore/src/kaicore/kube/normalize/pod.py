@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
-from kaicore.kube.normalize.fields import amounts, node_term, node_terms, selector, sorted_requirements
+from kaicore.kube.normalize.fields import amounts, node_term, required_nodes, selector, sorted_requirements
 from kaicore.kube.normalize.share_dialects import annotated_mig, gpu_share, virtual_gpus
 from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
@@ -143,8 +143,7 @@ class _Reader:
 
     def required_nodes(self) -> tuple[tuple[Requirement, ...], ...]:
         """Return the terms of which a node has to meet any; none where every node will do."""
-        terms = self._nodes.read(_REQUIRED, objects.NodeSelector)
-        return () if terms is None else node_terms(terms, subject=self._subject, field=self._nodes.where(_REQUIRED))
+        return required_nodes(self._nodes, _REQUIRED) or ()
 
     def rules(self) -> PodRules | None:
         """Return what the pod asks for beyond amounts and required node labels; None for nothing."""

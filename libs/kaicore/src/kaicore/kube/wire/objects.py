@@ -5,14 +5,14 @@ than the generated models. Every field has a default, because an API server leav
 `null` declares it. Only JSON types are checked here; `kaicore.kube.normalize` checks the rest. No object can be part
 of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 
-Pods, nodes, volumes, namespaces and disruption budgets are here.
+Pods, nodes and storage classes are here; other kinds are read by name (`kaicore.rules.objects.mappings.Fields`).
 """
 
 from typing import Any
 
 import msgspec
 
-from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, SelectorRequirement, Time, Wire
+from kaicore.rules.objects.wire import KubernetesObject, SelectorRequirement, Time, Wire
 
 
 class NodeSelectorTerm(Wire):
@@ -371,68 +371,6 @@ class TopologyObject(KubernetesObject):
     zones: list[msgspec.Raw] | None = None
 
 
-class StorageRequest(Wire):
-    """The requested amount of storage."""
-
-    requests: Quantities | None = None
-
-
-class ClaimSpec(Wire):
-    """A claim's spec."""
-
-    volume_name: str | None = None
-    storage_class_name: str | None = None
-    access_modes: list[str] | None = None
-    resources: StorageRequest | None = None
-    volume_mode: str | None = None
-    selector: LabelSelector | None = None
-
-
-class PhaseStatus(Wire):
-    """A condition: the progress of an object."""
-
-    phase: str | None = None
-
-
-class ClaimObject(KubernetesObject):
-    """A `v1` PersistentVolumeClaim."""
-
-    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
-    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
-
-
-class ClaimReference(Wire):
-    """The claim that a volume is bound to, or kept for."""
-
-    namespace: str = ""
-    name: str = ""
-    uid: str | None = None
-
-
-class VolumeNodeAffinity(Wire):
-    """From which nodes a volume can be reached."""
-
-    required: NodeSelector | None = None
-
-
-class VolumeSpec(Wire):
-    """A volume's spec."""
-
-    capacity: Quantities | None = None
-    access_modes: list[str] | None = None
-    storage_class_name: str | None = None
-    claim_ref: ClaimReference | None = None
-    node_affinity: VolumeNodeAffinity | None = None
-    volume_mode: str | None = None
-
-
-class VolumeObject(KubernetesObject):
-    """A `v1` PersistentVolume."""
-
-    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
-    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
-
-
 class TopologySelectorLabel(Wire):
     """Values of a label that are allowed."""
 
@@ -452,30 +390,3 @@ class StorageClassObject(KubernetesObject):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologySelectorTerm] | None = None
-
-
-class NamespaceObject(KubernetesObject):
-    """A `v1` Namespace."""
-
-
-class BudgetSpec(Wire):
-    """A limit of the disruption of pods: a count, or a part of them such as `50%`."""
-
-    selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
-    unhealthy_pod_eviction_policy: str | None = None
-
-
-class BudgetStatus(Wire):
-    """The disruptions allowed now; pods with a granted eviction are named with its time."""
-
-    disruptions_allowed: int | None = None
-    disrupted_pods: dict[str, msgspec.Raw] | None = None
-
-
-class BudgetObject(KubernetesObject):
-    """A `policy/v1` PodDisruptionBudget."""
-
-    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
-    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)

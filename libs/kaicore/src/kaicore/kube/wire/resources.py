@@ -100,13 +100,13 @@ PRIORITY_CLASSES = Resource(
     "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClassObject, namespaced=False
 )
 
-NAMESPACES = Resource("Namespace", "/api/v1/namespaces", objects.NamespaceObject, namespaced=False)
-CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", objects.ClaimObject)
-VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", objects.VolumeObject, namespaced=False)
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces", KubernetesObject, namespaced=False)
+CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", PlainObject)
+VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", PlainObject, namespaced=False)
 STORAGE_CLASSES = Resource(
     "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", objects.StorageClassObject, namespaced=False
 )
-BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", objects.BudgetObject)
+BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", PlainObject)
 
 
 @dataclass(frozen=True, slots=True)
