@@ -16,16 +16,11 @@ from kaicore.rules.model.node import (
     TopologyLevel,
 )
 from kaicore.rules.objects.mappings import Fields
-from kaicore.rules.objects.wire import PlainObject
+from kaicore.rules.objects.wire import PlainObject, count_in
 from kaicore.rules.topology.paths import compile_pattern
 
 #: As in the definitions of KAI (v0.17.0) and of Kueue (v0.20.0-devel).
 MOST_LEVELS = 16
-
-_TIERS = range(2**31)
-
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
 
 
 def normalize_kai_topology(wire: PlainObject, lost: Lost = unheard) -> TopologyDefinition:
@@ -121,8 +116,8 @@ def normalize_hyper_node(wire: PlainObject, lost: Lost = unheard) -> HyperNode:
     """
     spec, metadata = named_fields("HyperNode", wire).inside("spec"), wire.metadata
     # The tier was text once.
-    tier = str(spec.value.get("tier"))
-    if not tier.isdecimal() or len(tier) > _MOST_DIGITS or int(tier) not in _TIERS:
+    tier = count_in(str(spec.value.get("tier")))
+    if tier is None:
         raise spec.error("tier", "is no number of 0 or more")
     members = []
     for member in spec.items("members"):
@@ -131,7 +126,7 @@ def normalize_hyper_node(wire: PlainObject, lost: Lost = unheard) -> HyperNode:
         except InvalidObject as error:
             lost(error)
     return HyperNode(
-        metadata.name, metadata.uid, metadata.resource_version, int(tier), spec.text("tierName"), tuple(members)
+        metadata.name, metadata.uid, metadata.resource_version, tier, spec.text("tierName"), tuple(members)
     )
 
 

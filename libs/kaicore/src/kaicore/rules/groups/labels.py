@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from kaicore.errors import InvalidObject
 from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.group import RankSource
+from kaicore.rules.model.group import RankSource, TopologyConstraint
 from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import parse_duration
@@ -153,6 +153,17 @@ def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:
 def _number(pod: Pod, name: str) -> int:
     text = pod.labels.get(name) or pod.annotations.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS else NO_RANK
+
+
+#: Of a value that cannot be read people are shown so many letters.
+_MOST_LETTERS = 80
+
+
+def refused(kind: str, field: str, problem: str, value: object = None) -> TopologyConstraint:
+    """Return the constraint of pods with an impossible one: what is wrong with which field."""
+    given = value[:_MOST_LETTERS] if isinstance(value, str) else value
+    shown = "" if value is None else f": {given!r}"
+    return TopologyConstraint(kind=kind, problem=f"{field}: {problem}{shown}")
 
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
