@@ -56,7 +56,7 @@ _FILTERS: dict[str, frozenset[str]] = {
 }
 
 #: Fields of a row that another kind tells.
-_TOLD_ELSEWHERE = {"nodes": {"zones"}, "groups": {"expected_start", "expected_from"}}
+_OF_OTHER_KINDS = {"nodes": {"zones"}, "groups": {"expected_start", "expected_from"}}
 
 _FlatRow = dict[str, str]
 
@@ -127,7 +127,7 @@ def _rows(state: ClusterView, kind: str) -> Iterator[tuple[str, tuple[str, _Flat
         return
     for row in list_rows(state, kind, answers.RowSelection()):
         fields = {
-            name: value for name, value in msgspec.to_builtins(row).items() if name not in _TOLD_ELSEWHERE.get(kind, ())
+            name: value for name, value in msgspec.to_builtins(row).items() if name not in _OF_OTHER_KINDS.get(kind, ())
         }
         yield _key(row), (_name(row), dict(_flat(fields)))
 

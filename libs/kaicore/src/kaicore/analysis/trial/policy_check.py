@@ -256,7 +256,7 @@ def _texts(policy: Policy, where: str, random: np.random.Generator, *, bare: boo
     return _Declared(values, keys, where)
 
 
-def _whose(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[str, Any]:
+def _shared(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[str, Any]:
     """Return what work, waiting groups and running groups have alike."""
     return {
         "namespace": str(random.choice(_NAMESPACES)),
@@ -277,7 +277,7 @@ def _past(random: np.random.Generator) -> dict[str, Any]:
 
 
 def _work(policy: Policy, random: np.random.Generator, *, bare: bool) -> Work:
-    alike = _whose(policy, random, bare=bare)
+    alike = _shared(policy, random, bare=bare)
     requests = {CPU: int(random.choice([0, 100, 8_000])), MEMORY: 2**30, PODS: 1}
     if alike["gpus"] >= 1_000:
         requests[GPU] = alike["gpus"] // 1_000
@@ -287,7 +287,7 @@ def _work(policy: Policy, random: np.random.Generator, *, bare: bool) -> Work:
 def _waiting(policy: Policy, random: np.random.Generator, facts: Facts, *, bare: bool) -> Waiting:
     waited = int(random.choice([0, 1, 3_600_000_000, 30 * _DAY_US]))
     return Waiting(
-        **_whose(policy, random, bare=bare),
+        **_shared(policy, random, bare=bare),
         key=f"group-{int(random.integers(1_000))}",
         created_us=facts.now_us - waited,
         waited_us=waited,
@@ -299,7 +299,7 @@ def _waiting(policy: Policy, random: np.random.Generator, facts: Facts, *, bare:
 def _running(policy: Policy, random: np.random.Generator, *, bare: bool) -> Running:
     ran = int(random.choice([0, 60_000_000, _DAY_US]))
     return Running(
-        **_whose(policy, random, bare=bare),
+        **_shared(policy, random, bare=bare),
         **_past(random),
         key=f"group-{int(random.integers(1_000))}",
         pods=int(random.integers(1, 65)),

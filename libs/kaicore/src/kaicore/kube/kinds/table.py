@@ -8,6 +8,7 @@ and network topologies have tables of their own within it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kaicore.errors import Lost
@@ -116,6 +117,12 @@ _POD_GROUP_KINDS = (
     WorkloadKind(labels.KUEUE_WORKLOAD, "workloads", _KUEUE_VERSIONS, normalize_kueue_workload),
 )
 
+
+def _found(rows: tuple[Kind[Any], ...], api_version: str, kind: str) -> Kind[Any] | None:
+    name = f"{kind}.{api_version.rpartition('/')[0]}"
+    return next((row for row in rows if row.name == name), None)
+
+
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
     Kind(
@@ -130,10 +137,8 @@ GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
 )
 
 
-def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
-    """Return the kind of an object that says how pods belong together; None for any other."""
-    name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((row for row in GROUP_KINDS if row.name == name), None)
+#: Returns the kind of an object that says how pods belong together, by its apiVersion and kind; None for any other.
+group_kind = partial(_found, GROUP_KINDS)
 
 
 KAI_QUEUES = OptionalResource(queue.KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), PlainObject, namespaced=False)
@@ -184,10 +189,8 @@ QUEUE_KINDS: tuple[Kind[Any], ...] = (
 )
 
 
-def queue_kind(api_version: str, kind: str) -> Kind[Any] | None:
-    """Return the kind of an object that is a queue or a flavor; None for any other."""
-    name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((row for row in QUEUE_KINDS if row.name == name), None)
+#: Returns the kind of an object that is a queue or a flavor, by its apiVersion and kind; None for any other.
+queue_kind = partial(_found, QUEUE_KINDS)
 
 
 def _topology_kind(
@@ -215,10 +218,8 @@ TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
 )
 
 
-def topology_kind(api_version: str, kind: str) -> Kind[Any] | None:
-    """Return the kind of an object that defines a network topology; None for any other."""
-    name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((row for row in TOPOLOGY_KINDS if row.name == name), None)
+#: Returns the kind of an object that defines a network topology, by its apiVersion and kind; None for any other.
+topology_kind = partial(_found, TOPOLOGY_KINDS)
 
 
 NODE = Kind(NODES, normalize_node, payloads.NodeObserved, payloads.NodeDeleted, "node/{name}")

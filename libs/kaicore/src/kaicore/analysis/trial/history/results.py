@@ -75,14 +75,9 @@ class JobPlaces:
     domains: tuple[str, ...] = ()
 
 
-def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
-    """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on."""
-    return len(set(job.nodes)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
-
-
-def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
-    """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in."""
-    return len(set(job.domains)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
+def deviation(job: JobPlaces, places: Sequence[str], *, most_gpus: int) -> float:
+    """JTTED: over how many places a job is spread, nodes or domains, divided by the fewest its GPUs could be in."""
+    return len(set(places)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
 
 
 def binned(
@@ -378,9 +373,9 @@ def _spread(works: Sequence[_Work], places: Places) -> Spread:
             nodes = tuple(story.node for story in started)
             domains = tuple(places.domains[node] for node in nodes if node in places.domains)
             jobs.append(JobPlaces(sum(story.gpus for story in started), nodes, domains))
-    by_nodes = [node_deviation(job, most_gpus=places.most_gpus) for job in jobs]
+    by_nodes = [deviation(job, job.nodes, most_gpus=places.most_gpus) for job in jobs]
     inside = [job for job in jobs if len(job.domains) == len(job.nodes)] if places.domains else []
-    by_domains = [domain_deviation(job, most_gpus=places.most_gpus_of_domain) for job in inside]
+    by_domains = [deviation(job, job.domains, most_gpus=places.most_gpus_of_domain) for job in inside]
     return Spread(
         jobs=len(jobs),
         nodes=sum(by_nodes) / len(by_nodes) if by_nodes else None,
