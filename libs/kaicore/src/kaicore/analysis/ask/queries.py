@@ -260,7 +260,7 @@ class Inquiry:
         """Keep the states of all clusters up to date, until cancelled.
 
         Args:
-            caught_up: called when the clusters that there are at first have their states, but for those that cannot.
+            caught_up: called when the first clusters have their states, but for those that cannot.
         """
         following: dict[str, asyncio.Task[None]] = {}
         catching_up: list[asyncio.Task[None]] = []
@@ -425,7 +425,7 @@ class Inquiry:
 
         Raises:
             InvalidObject: there is no such version.
-            UnknownSubject: there is no such group, or it asks for no topology that there is.
+            UnknownSubject: there is no such group, or it asks for no known topology.
         """
         return topology_assignments(await self.state_at(cluster, at), kind, namespace, name, version=version)
 

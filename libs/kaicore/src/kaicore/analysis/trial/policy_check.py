@@ -181,7 +181,7 @@ class Drawn:
 
 
 def drawn_clusters(policy: Policy, *, seed: int, count: int) -> Iterator[Drawn]:
-    """Yield clusters: some at the edge of what there is, then random ones.
+    """Yield clusters: some extreme ones, then random ones.
 
     Args:
         policy: its declarations say which labels and inputs there are.
@@ -523,7 +523,7 @@ def check_policy(
     Args:
         book: has its code, and the guard under which it runs.
         budget_s: seconds of CPU that one call may take on many nodes.
-        clusters: how many; the first four are at the edge of what there is.
+        clusters: how many; the first four are extreme.
     """
     ((_, policy),) = book.policies([setting])
     checkers = [_Checker(setting, book, point) for point in Point if point in policy.points()]

@@ -295,7 +295,7 @@ KINDS: tuple[Kind[Any], ...] = (
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
-#: Names of the payloads of all facts about objects, and of which kinds those facts are.
+#: Names of the payloads of all facts about objects, with the kinds of these facts.
 _OBSERVED: dict[str, list[str]] = {}
 _DELETED: dict[str, list[str]] = {}
 for _kind in KINDS:

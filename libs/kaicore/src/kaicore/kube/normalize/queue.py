@@ -120,7 +120,7 @@ def normalize_preemption_config(wire: PlainObject, lost: Lost = unheard) -> mode
 def _preemption_rule(rule: Fields) -> models.PreemptionRule:
     """Return a rule; one that asks for what is not known of work here says so and lets nothing be evicted.
 
-    Raises InvalidObject: a word is none that there is.
+    Raises InvalidObject: a word is unknown.
     """
     unsupported = ""
     selectors = []
@@ -153,7 +153,7 @@ def _preemption_rule(rule: Fields) -> models.PreemptionRule:
 
 
 def _word(given: Fields, name: str, words: Collection[str]) -> str:
-    """Return a word, empty where there is none. Raises InvalidObject: it is none of the words that there are."""
+    """Return a word; empty without one. Raises InvalidObject: it is unknown."""
     word = given.text(name)
     if word and word not in words:
         raise given.error(name, f"is none of {', '.join(words)}")

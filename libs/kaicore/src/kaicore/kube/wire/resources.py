@@ -45,7 +45,7 @@ def decoded(decoder: msgspec.json.Decoder[PartT], data: bytes | msgspec.Raw) -> 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[ObjectT]):
-    """A resource of which all objects of a cluster are read.
+    """A resource; all of its objects in a cluster are read.
 
     Attributes:
         path: of the collection over all namespaces.

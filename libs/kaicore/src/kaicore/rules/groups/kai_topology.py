@@ -28,7 +28,7 @@ _SEGMENTS = (SEGMENT_SIZE_ANNOTATION, SEGMENT_REQUIRED_ANNOTATION, SEGMENT_PREFE
 
 
 def kai_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
-    """Return where all pods of an object are to be; None where nothing is said.
+    """Return the constraint of all pods of an object; None without one.
 
     Args:
         annotations: of the topmost owner, or of a pod that has none.
@@ -46,7 +46,7 @@ def kai_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
 
 
 def pod_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
-    """Return where pods without an owner that stands for a group are to be; None where nothing is said.
+    """Return the constraint of pods without an owner that stands for a group; None without one.
 
     Segments are of the pods of an owner: without one, they are a problem.
     """
@@ -77,7 +77,7 @@ def segments(
     size: int = 0,
     ranked: bool = True,
 ) -> TopologyConstraint | None:
-    """Return the segments in which the pods of a set are placed; None where nothing is said.
+    """Return the segments in which the pods of a set are placed; None without any.
 
     Segments are slices by the pods' own index. Those beyond the minimum of the set start when their pods come.
 

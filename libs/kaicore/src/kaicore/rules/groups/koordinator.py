@@ -62,7 +62,7 @@ def _is_name(name: object) -> bool:
 
 
 def match_policy(annotations: dict[str, str]) -> MatchPolicy:
-    """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
+    """Return which pods count; as in Koordinator, once satisfied by default."""
     text = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
     return MatchPolicy(text) if text in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED
 
@@ -82,7 +82,7 @@ class _Impossible(Exception):
 
 
 def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyConstraint | None:
-    """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
+    """Return at which layers of the network a gang must, and should, be within one domain; None for no constraint.
 
     The layers may come in any order: the topology says which of them is the narrowest. They are about the pods of
     all gangs that start together, as in Koordinator. A layer's `podCountMultiple` holds whatever its strategy is. What

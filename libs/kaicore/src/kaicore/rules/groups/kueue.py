@@ -85,7 +85,7 @@ class _Impossible(Exception):
 def kueue_topology(
     annotations: Mapping[str, str], *, pods: int, where: str = "metadata", slice_size: int = 0
 ) -> TopologyConstraint | None:
-    """Return where the pods of a set are to be, None where nothing is said of it.
+    """Return the constraint of the pods of a set; None without one.
 
     Slices alone, without a level for all of them, may be anywhere: the smallest gaps are filled first.
 
@@ -93,7 +93,7 @@ def kueue_topology(
         annotations: of the pod template, or of a pod.
         pods: how many there are in all; 0 where it is not known.
         where: the metadata that they stand in, for people.
-        slice_size: of slices of which no size is said; 0 for none.
+        slice_size: the default of slices; 0 for none.
     """
     names = (*_PLACES, *_SLICES, GROUP_NAME, SPREADING)
     given = {name: annotations[name] for name in names if name in annotations}

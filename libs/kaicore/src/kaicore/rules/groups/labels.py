@@ -68,7 +68,7 @@ PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
 
 
 def preemption_delay_us(pod: Pod) -> int:
-    """Return the delay in microseconds, 0 where none is said. Raises InvalidObject: it is no duration."""
+    """Return the delay in microseconds; 0 without one. Raises InvalidObject: it is no duration."""
     text = pod.annotations.get(PREEMPTION_DELAY_ANNOTATION)
     if not text:
         return 0
@@ -114,7 +114,7 @@ def declared_limit_s(labels: Mapping[str, str], annotations: Mapping[str, str]) 
 
 
 def least_limit_s(*limits: int) -> int:
-    """Return the least of some limits in seconds, of which 0 and less are none; 0 without any."""
+    """Return the least positive limit in seconds; 0 without any."""
     return min((limit for limit in limits if limit > 0), default=0)
 
 

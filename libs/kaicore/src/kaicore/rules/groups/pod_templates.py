@@ -32,7 +32,7 @@ def tier_topology(*, mode: str, tier: int | None, tier_name: str, field: str) ->
         mode: `hard`, which is also the default, or `soft`.
         tier: the highest that is allowed; None for none.
         tier_name: the same by its name; empty for none.
-        field: where this is said, for people.
+        field: its path, for people.
     """
     if mode not in ("", _HARD, _SOFT):
         return refused(HYPER_NODE, f"{field}.mode", "is neither hard nor soft", mode)
@@ -69,10 +69,10 @@ class PodSetTemplate(NamedTuple):
     Attributes:
         where: the path of its metadata in the object, for people.
         pods: how many pods the set has in all; 0 where it is not known.
-        slice_size: of slices of which no size is said; 0 for none.
+        slice_size: the default of slices; 0 for none.
         rank: where its pods tell their rank by themselves; None where they do not.
         leads: whether its pods lead others, so that KAI's segments are not of them.
-        works: whether its pods are those of which the segments are that the owner asks for.
+        works: whether the owner's segments are of its pods.
         segment_size: pods of a segment, where the object itself says it; 0 where it does not.
     """
 

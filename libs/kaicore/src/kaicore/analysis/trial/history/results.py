@@ -46,7 +46,7 @@ def occupancy(samples: Sequence[Sample], *, end: int) -> float:
 
 
 def fragmentation(sample: Sample) -> float:
-    """GFR, GPU Node Fragmentation Ratio: of the nodes with GPUs, the share of which some are held and some are not."""
+    """GFR, GPU Node Fragmentation Ratio: the share of the nodes with GPUs that have both held and free ones."""
     return sample.fragmented / sample.nodes if sample.nodes else 0.0
 
 

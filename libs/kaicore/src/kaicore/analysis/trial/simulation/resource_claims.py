@@ -45,7 +45,7 @@ class Priorities:
         self._values = {**_BUILT_IN, **{one.metadata.name: one.value for one in priority_classes}}
         self._policies = {one.metadata.name: one.preemption_policy for one in priority_classes}
         defaults = sorted((one.value, one.metadata.name) for one in priority_classes if one.global_default)
-        # Of several the lowest counts.
+        # The lowest of several counts.
         self._default = defaults[0][1] if defaults else ""
         self._missing: dict[str, int] = {}
 

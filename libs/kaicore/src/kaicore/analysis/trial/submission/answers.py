@@ -82,7 +82,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
         verdict: see `Prospect`.
         message: the verdict for people.
         reasons: why it waits.
-        schedulable_if: what would make it fit on what there is, each tried.
+        schedulable_if: changes that would make it fit on present nodes, each tried.
         start: when it is likely to start; None without a forecast.
         no_start: why there is no forecast; empty where it starts now, or `start` says when.
     """

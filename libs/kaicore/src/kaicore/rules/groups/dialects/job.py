@@ -71,7 +71,7 @@ def pods_at_once(spec: Fields) -> int:
     return min(parallel, spec.integer("completions", parallel))
 
 
-#: `spec.backoffLimit` where nothing is said.
+#: The default of `spec.backoffLimit`.
 _DEFAULT_LIMIT = 6
 
 _DISRUPTION_TARGET = "DisruptionTarget"

@@ -55,7 +55,7 @@ _ENDING_ACTIONS = frozenset({"AbortJob", "CompleteJob", "RestartJob", "Terminate
 
 
 def network_topology(given: Fields) -> TopologyConstraint | None:
-    """Return up to which tier of the network pods may be apart, None where nothing is said."""
+    """Return the highest tier of the network within which pods stay; None without one."""
     topologies, field = _topologies(given), given.where("networkTopology")
     if not topologies:
         return None
@@ -71,7 +71,7 @@ def network_topology(given: Fields) -> TopologyConstraint | None:
 
 
 def _topologies(given: Fields) -> list[Fields]:
-    """Return what is said of the network: an object, or a list of one, as the examples of Volcano's design have it."""
+    """Return the network topologies: an object, or a list of one, as the examples of Volcano's design have it."""
     if isinstance(given.value.get("networkTopology"), dict):
         return [given.inside("networkTopology")]
     return given.items("networkTopology")
@@ -239,7 +239,7 @@ def _preemptable(metadata: ObjectMeta) -> bool | None:
 
 _SOFT = "soft"
 
-#: The tier of the HyperNode that a Job has for itself where none is said.
+#: The tier of the HyperNode that a Job has for itself by default.
 _OWN_TIER = 1
 
 #: Most pod sets that are believed.
