@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from kaicore.analysis.ask.projections.capacity import gpus_held
 from kaicore.analysis.life.pod_stories import PodStory, StoryEnd
@@ -293,11 +294,7 @@ def result_of(
     rates = [allocation_rate(sample) for sample in samples]
     return RunResult(
         name=name,
-        pods=len(waited),
-        started=sum(work.started_at > 0 for work in waited),
-        finished=_ended(every, StoryEnd.FINISHED),
-        rejections=_ended(every, StoryEnd.REJECTED),
-        preemptions=_ended(every, StoryEnd.EVICTED),
+        **_counts(waited, every),
         lost=_ended(every, StoryEnd.LOST),
         lost_gpu_hours=sum(story.lost_gpu_us for story in every) / 3.6e9,
         waits=waits_of(waits),
@@ -313,6 +310,17 @@ def result_of(
         series=_series(samples, begin, end),
         waits_seen=tuple(distribution(waits, most=POINTS)),
     )
+
+
+def _counts(waited: Sequence[_Work], every: Sequence[PodStory]) -> dict[str, Any]:
+    """Return the counts that results of runs and of queues have."""
+    return {
+        "pods": len(waited),
+        "started": sum(work.started_at > 0 for work in waited),
+        "finished": _ended(every, StoryEnd.FINISHED),
+        "rejections": _ended(every, StoryEnd.REJECTED),
+        "preemptions": _ended(every, StoryEnd.EVICTED),
+    }
 
 
 def _ended(stories: Sequence[PodStory], end: StoryEnd) -> int:
@@ -333,11 +341,7 @@ def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueRes
     )
     return QueueResult(
         queue=queue,
-        pods=len(waited),
-        started=sum(work.started_at > 0 for work in waited),
-        finished=_ended(every, StoryEnd.FINISHED),
-        rejections=_ended(every, StoryEnd.REJECTED),
-        preemptions=_ended(every, StoryEnd.EVICTED),
+        **_counts(waited, every),
         waits=waits_of([_wait(work, end) for work in waited]),
         gpu_hours=ran / 3.6e9,
     )
