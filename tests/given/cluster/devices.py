@@ -9,7 +9,7 @@ from kaicore.kube.normalize.device import (
     normalize_slice,
     normalize_taint_rule,
 )
-from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
+from kaicore.kube.wire.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.rules.events import payloads
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, PodClaim, ResourceClaim, ResourceSlice
 from kaicore.rules.model.pod import Pod

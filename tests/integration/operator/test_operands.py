@@ -1,6 +1,6 @@
 """The operator on a simulated API server, with its own rights: what is asked for is made, kept, and taken away."""
 
-from kaicore.kube.kinds.operands.specs import Object
+from kaicore.rules.objects.mappings import Object
 
 from tests.integration.operator.conftest import CONFIGS, SHARDS, Site
 

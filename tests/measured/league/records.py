@@ -185,7 +185,7 @@ def _jtted(records: Iterable[Record], given: Setting) -> tuple[float | None, flo
         if len(record.rows) > 1:
             domains = tuple(given.domains[row] for row in record.rows) if given.domains else ()
             places = results.JobPlaces(record.job.gpus, tuple(str(row) for row in record.rows), domains)
-            by_nodes.append(results.node_deviation(places, most_gpus=most))
+            by_nodes.append(results.deviation(places, places.nodes, most_gpus=most))
             if domains:
-                by_domains.append(results.domain_deviation(places, most_gpus=max(of_domain.values())))
+                by_domains.append(results.deviation(places, places.domains, most_gpus=max(of_domain.values())))
     return mean(by_nodes) if by_nodes else None, mean(by_domains) if by_domains else None

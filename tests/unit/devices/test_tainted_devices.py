@@ -3,7 +3,7 @@
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.device import normalize_taint_rule
-from kaicore.kube.wire.devices import TAINT_RULES
+from kaicore.kube.wire.resources import TAINT_RULES
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.node import NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.state.snapshot import decode_state, encode_state

@@ -4,16 +4,15 @@ Source: Kueue, pkg/scheduler/preemption, August and September 2026 (for 0.20): p
 several flavors; preemption_configurable_test.go and config/evaluator_test.go, those of a PreemptionConfig.
 """
 
-import json
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from kaicore.kube.normalize.queue import normalize_preemption_config
-from kaicore.kube.wire.custom_resources import PreemptionConfigObject
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.objects.wire import PlainObject
 
 from tests.given.cluster.factory import pod
 from tests.given.cluster.hierarchy import queue
@@ -354,8 +353,7 @@ def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> Non
     cluster = Workloads()
     cluster.add_node("n0", cpu=64, gpu=case.node or sum(int(quota) for _, quota, _ in queues))
     wire = {"metadata": {"name": "rules", "uid": "u"}, "spec": {"rules": case.rules}}
-    decoded = msgspec.json.decode(json.dumps(wire), type=PreemptionConfigObject)
-    configs = [normalize_preemption_config(decoded)]
+    configs = [normalize_preemption_config(msgspec.convert(wire, PlainObject))]
     named = [
         cluster_queue(
             name, int(quota), cohort, rules_in="PreemptionConfig/rules", labels={"named": name}, **case.policies

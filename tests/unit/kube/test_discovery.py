@@ -7,8 +7,7 @@ import pytest
 from aiohttp import web
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
 from kaicore.kube.api.discovery import ObjectPaths, ServedResources
-from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
-from kaicore.kube.wire.resources import TOPOLOGIES
+from kaicore.kube.wire.resources import PROVISIONING_REQUESTS, TOPOLOGIES
 
 from tests.unit.kube.test_client import client_of
 

@@ -9,9 +9,8 @@ from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectRefused
 from kaicore.kube.kinds.facts import Facts, restated
 from kaicore.kube.kinds.table import NODE, POD, RESERVATION, TOPOLOGY
 from kaicore.kube.normalize import reservation
-from kaicore.kube.wire.custom_resources import RESERVATIONS
 from kaicore.kube.wire.objects import NodeObject, PodObject, TopologyObject
-from kaicore.kube.wire.resources import NODES, PODS, TOPOLOGIES
+from kaicore.kube.wire.resources import NODES, PODS, RESERVATIONS, TOPOLOGIES
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.observation import charging
 from kaicore.rules.events.payloads import (

@@ -38,7 +38,7 @@ POD_CASES = [
     (wire.pod(priority=2**40), "spec.priority", 2**40),
     (wire.pod(containers="none"), "spec.containers", "none"),
     (wire.pod(containers=[{"name": 7}]), "spec.containers[0].name", 7),
-    (wire.pod(nodeSelector={"a": 1}), "spec.nodeSelector[...]", None),
+    (wire.pod(nodeSelector={"a": 1}), "spec.nodeSelector[...]", {"a": 1}),
     (wire.pod() | {"status": []}, "status", []),
 ]
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.device import normalize_slice
-from kaicore.kube.wire.devices import RESOURCE_SLICES
+from kaicore.kube.wire.resources import RESOURCE_SLICES
 from kaicore.rules.model.device import (
     AllocatedDevice,
     Allocation,

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from kai_operator.carrying_out import status_of
 from kaicore.kube.kinds.operands.plan import Given, Part, PresentObjects, lacks, plan
-from kaicore.kube.kinds.operands.specs import MANAGED_BY, OPERATOR, Object, key_of, read_shard, title_of
+from kaicore.kube.kinds.operands.specs import MANAGED_BY, OPERATOR, key_of, read_shard, title_of
 from kaicore.kube.kinds.operands.templates import read_templates
+from kaicore.rules.objects.mappings import Object
 from kaicore.yaml_text import load_yaml
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "k8s"

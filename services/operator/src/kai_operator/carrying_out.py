@@ -16,7 +16,8 @@ import msgspec
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.operands.plan import Part, PresentObjects
-from kaicore.kube.kinds.operands.specs import API_VERSION, OPERAND_KINDS, OPERATOR, Key, Object, key_of, title_of
+from kaicore.kube.kinds.operands.specs import API_VERSION, OPERAND_KINDS, OPERATOR, Key, key_of, title_of
+from kaicore.rules.objects.mappings import Object
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 

@@ -56,9 +56,9 @@ def test_jobs_are_told_apart_by_their_gpus() -> None:
 def test_deviation_is_against_the_fewest_nodes_and_domains() -> None:
     # 16 GPUs on nodes of 8 could be on 2 nodes, in one rack of 32 GPUs; they are on 4, in 2 racks.
     job = JobPlaces(16, ("a", "b", "c", "d"), ("r1", "r1", "r2", "r2"))
-    assert results.node_deviation(job, most_gpus=8) == 2.0
-    assert results.domain_deviation(job, most_gpus=32) == 2.0
-    assert results.node_deviation(JobPlaces(16, ("a", "a", "b")), most_gpus=8) == 1.0
+    assert results.deviation(job, job.nodes, most_gpus=8) == 2.0
+    assert results.deviation(job, job.domains, most_gpus=32) == 2.0
+    assert results.deviation(JobPlaces(16, ()), ("a", "a", "b"), most_gpus=8) == 1.0
 
 
 def test_parts_of_a_window_show_means_over_their_time() -> None:

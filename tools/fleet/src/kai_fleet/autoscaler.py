@@ -16,7 +16,7 @@ from kaicore.errors import ApiStatus, ClusterError, ConfigurationError, KaiError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectSeen
-from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
+from kaicore.kube.wire.resources import PROVISIONING_REQUESTS
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.fleet import Fleet, ReflectorLog

@@ -28,7 +28,7 @@ from kaicore.errors import ApiStatus, ClusterError, ConfigurationError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
-from kaicore.kube.wire.devices import RESOURCE_CLAIMS, ResourceClaimObject
+from kaicore.kube.wire.resources import RESOURCE_CLAIMS, named_fields
 from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND
 from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import Health, ServiceContext, get_logger
@@ -159,14 +159,15 @@ class PreparedClaims:
                 return f"claim {name} is not made yet"
             path = f"/apis/resource.k8s.io/v1/namespaces/{pod.metadata.namespace}/resourceclaims/{claim_name}"
             try:
-                claim: ResourceClaimObject = RESOURCE_CLAIMS.at("v1").decode(await self._client.get(path))
+                claim = RESOURCE_CLAIMS.at("v1").decode(await self._client.get(path))
             except ApiStatus as error:
                 return f"claim {claim_name}: {error.message}"
             except ClusterError as error:
                 return f"claim {claim_name}: {error}"
-            if claim.status.allocation is None:
+            status = named_fields("ResourceClaim", claim).inside("status")
+            if status.value.get("allocation") is None:
                 return f"claim {claim_name} is not allocated"
-            if all(consumer.uid != pod.metadata.uid for consumer in claim.status.reserved_for or ()):
+            if all(one.text("uid") != pod.metadata.uid for one in status.items("reservedFor")):
                 return f"claim {claim_name} is not reserved for the pod"
         return ""
 

@@ -69,7 +69,7 @@ def without_login(url: str, error: object) -> str:
     """
     if '"' in url or "'" in url:
         return "its url cannot be used, and has quotes, so the reason is not known without the login"
-    # Of a url the part before the last @ and its parameters, of words like `password=x` all of it.
+    # The part of a url before the last @, its parameters, and all of words like `password=x`.
     login = "\n".join((url.rpartition("@")[0], *_VALUE.findall(url))) if "://" in url else url
 
     def shown(match: re.Match[str]) -> str:
@@ -169,7 +169,7 @@ class Connections:
         self._tried: Connection | None = None
         self._pool = AsyncConnectionPool(
             url,
-            # Of a class it uses nothing but `connect`.
+            # It uses only `connect` of a class.
             connection_class=cast("type[Connection]", _TriedFirst(self)),
             kwargs=self._options,
             configure=_configure,
@@ -299,7 +299,7 @@ class Connections:
 
         Args:
             work: must bear repetition, also after it succeeded without our learning of it.
-            repeat: False does it once, and whatever fails is said at once.
+            repeat: False does it once, and raises any failure at once.
             answer_s: how long work that is not repeated may take; None: however long it takes.
 
         Raises:

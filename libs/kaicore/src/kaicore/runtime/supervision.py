@@ -335,7 +335,7 @@ class Child:
     async def ended(self) -> int:
         """Wait for its end; return its exit code."""
         with suppress(AttributeError, OSError):
-            # Of this system or sandbox, which may have no such descriptors.
+            # Some systems and sandboxes have no such descriptors.
             descriptor = os.pidfd_open(self.pid) if self.running else -1
             try:
                 if descriptor >= 0:

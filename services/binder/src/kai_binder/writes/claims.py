@@ -29,8 +29,7 @@ from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.normalize.device import normalize_resource_claim
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION, normalize_claim, normalize_volume
-from kaicore.kube.wire.devices import RESOURCE_CLAIMS, VERSIONS
-from kaicore.kube.wire.resources import CLAIMS, PODS, VOLUMES
+from kaicore.kube.wire.resources import CLAIMS, DEVICE_VERSIONS, PODS, RESOURCE_CLAIMS, VOLUMES
 from kaicore.rules.events.payloads import BindFailed
 from kaicore.rules.model.device import AllocatedDevice, Allocation, ExtendedClaim, ResourceClaim
 from kaicore.rules.model.quantity import thousandths_text
@@ -75,17 +74,17 @@ class ServedClaims:
 
     async def claim(self, namespace: str, name: str) -> tuple[str, bytes]:
         """Return a claim and its path. Raises ClusterError: it is not there, or the API server does not answer."""
-        for version in (self._version,) if self._version else VERSIONS:
+        for version in (self._version,) if self._version else DEVICE_VERSIONS:
             path = f"/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims/{name}"
             try:
                 data = await self._client.get(path)
             except ApiStatus as error:
-                if error.code != _NOT_FOUND or version == VERSIONS[-1] or self._version:
+                if error.code != _NOT_FOUND or version == DEVICE_VERSIONS[-1] or self._version:
                     raise
                 continue
             self._version = version
             return path, data
-        raise AssertionError(VERSIONS)
+        raise AssertionError(DEVICE_VERSIONS)
 
     async def collection(self, namespace: str, *, of_class: str) -> str:
         """Return the path of a namespace's claims.
@@ -96,11 +95,11 @@ class ServedClaims:
         Raises:
             ClusterError: the class is not there, or the API server does not answer.
         """
-        for version in () if self._version else VERSIONS:
+        for version in () if self._version else DEVICE_VERSIONS:
             try:
                 await self._client.get(f"/apis/resource.k8s.io/{version}/deviceclasses/{of_class}")
             except ApiStatus as error:
-                if error.code != _NOT_FOUND or version == VERSIONS[-1]:
+                if error.code != _NOT_FOUND or version == DEVICE_VERSIONS[-1]:
                     raise
                 continue
             self._version = version
@@ -293,7 +292,7 @@ def _statuses(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def read_claim(data: bytes) -> tuple[ResourceClaim, Document]:
     """Return a claim as it is decided on, and as the API server has it."""
-    return normalize_resource_claim(RESOURCE_CLAIMS.at(VERSIONS[0]).decode(data)), msgspec.json.decode(data)
+    return normalize_resource_claim(RESOURCE_CLAIMS.at(DEVICE_VERSIONS[0]).decode(data)), msgspec.json.decode(data)
 
 
 #: On a claim that was made for extended resources.

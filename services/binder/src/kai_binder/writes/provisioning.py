@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.discovery import served_version
-from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
+from kaicore.kube.wire.resources import PROVISIONING_REQUESTS
 from kaicore.rules.events.payloads import (
     ProvisioningRequested,
     ProvisioningRequestRefused,

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import (
-    Affinity,
     ContainerPort,
+    NodeSelector,
     NodeSelectorTerm,
     PodClaimReference,
     PodClaimStatus,
@@ -18,6 +18,7 @@ from kaicore.kube.wire.objects import (
     ResourceRequirements,
 )
 from kaicore.kube.wire.resources import Resource
+from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta, SelectorRequirement, Wire
 
 from kai_fleet.kubelet.pod import Amounts, Container, Kind, Pod
@@ -52,7 +53,7 @@ class PodSpec(Wire):
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
     node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
+    affinity: dict[str, Any] | None = None
     resource_claims: list[PodClaimReference] | None = None
 
 
@@ -126,8 +127,8 @@ def node_matcher(pod: PodObject) -> Callable[[Labels], bool] | None:
 
     Raises InvalidObject: an operator is unknown.
     """
-    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    required = affinity and affinity.required
+    affinity = Fields(str(pod), pod.spec.affinity or {}, "spec.affinity").inside("nodeAffinity")
+    required = affinity.read("requiredDuringSchedulingIgnoredDuringExecution", NodeSelector)
     wanted = pod.spec.node_selector
     if not wanted and not required:
         return None

@@ -29,7 +29,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.groups.labels import POD_GROUPS
@@ -520,7 +520,7 @@ def why_node(state: ClusterView, name: str, *, now: int = 0) -> Why | None:
 
 def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
     leaving = sum(entry.releasing for entry in held)
-    pods = f"{len(held)} pod{'' if len(held) == 1 else 's'}"
+    pods = plural(len(held), "pod")
     return f"{row.status}, holds {pods}" + (f", {leaving} of them on their way out" if leaving else "")
 
 
@@ -586,7 +586,7 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
         for entry in pods
     )
     counts = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0])))
-    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'}: {counts}"
+    return f"{plural(len(pods), 'pod')}: {counts}"
 
 
 def _without_pods(state: WorkView, kind: str, sources: Sequence[GroupSource]) -> str:

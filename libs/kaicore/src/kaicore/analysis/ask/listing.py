@@ -39,8 +39,8 @@ _CYCLES = Filter(types=(CycleCompleted.__name__,))
 
 
 async def list_cycles(log: EventLog, cluster: str, wanted: answers.RowSelection, *, head: int) -> list[answers.Row]:
-    """Return the last cycles up to a position, the last one first: one more than `limit`, or all that there are."""
-    # One more than is shown tells that there are more; one of a name may be anywhere.
+    """Return the last cycles up to a position, the last one first: one more than `limit`, or all."""
+    # One more than is shown stands for the rest; one of a name may be anywhere.
     enough = wanted.skip + wanted.limit + 1 if wanted.limit and not wanted.name else head
     events, _ = await last_events(log, cluster, _CYCLES, upto=head, enough=enough)
     decoded = ((event, decode_payload(event)) for event in reversed(events))

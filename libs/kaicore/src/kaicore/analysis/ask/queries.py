@@ -56,7 +56,7 @@ _FILTERS: dict[str, frozenset[str]] = {
 }
 
 #: Fields of a row that another kind tells.
-_TOLD_ELSEWHERE = {"nodes": {"zones"}, "groups": {"expected_start", "expected_from"}}
+_OF_OTHER_KINDS = {"nodes": {"zones"}, "groups": {"expected_start", "expected_from"}}
 
 _FlatRow = dict[str, str]
 
@@ -127,7 +127,7 @@ def _rows(state: ClusterView, kind: str) -> Iterator[tuple[str, tuple[str, _Flat
         return
     for row in list_rows(state, kind, answers.RowSelection()):
         fields = {
-            name: value for name, value in msgspec.to_builtins(row).items() if name not in _TOLD_ELSEWHERE.get(kind, ())
+            name: value for name, value in msgspec.to_builtins(row).items() if name not in _OF_OTHER_KINDS.get(kind, ())
         }
         yield _key(row), (_name(row), dict(_flat(fields)))
 
@@ -260,7 +260,7 @@ class Inquiry:
         """Keep the states of all clusters up to date, until cancelled.
 
         Args:
-            caught_up: called when the clusters that there are at first have their states, but for those that cannot.
+            caught_up: called when the first clusters have their states, but for those that cannot.
         """
         following: dict[str, asyncio.Task[None]] = {}
         catching_up: list[asyncio.Task[None]] = []
@@ -425,7 +425,7 @@ class Inquiry:
 
         Raises:
             InvalidObject: there is no such version.
-            UnknownSubject: there is no such group, or it asks for no topology that there is.
+            UnknownSubject: there is no such group, or it asks for no known topology.
         """
         return topology_assignments(await self.state_at(cluster, at), kind, namespace, name, version=version)
 

@@ -15,7 +15,7 @@ from kaicore.policy import Point, PolicyBand
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, single_start_kind, waiting_reasons
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.engine.placement.placer import PlacingObserver
@@ -142,10 +142,7 @@ class _Reasons:
 
 def attempts(state: WorkView, entry: PodEntry, records: CycleRecords) -> AttemptsAnswer:
     """Return in which cycles a waiting pod was tried."""
-    workload = state.workload_index.workloads.get(entry.group)
-    alone = None
-    if workload is not None and not workload.is_gang:
-        alone = SingleStartKind(workload.group.queue, workload.group.priority)
+    alone = single_start_kind(state.workload_index.workloads.get(entry.group))
     reasons = _Reasons(records.classes, entry.group, alone)
     changes: list[AttemptChange] = []
     tried = skipped = 0

@@ -24,6 +24,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, EvictionDecided, PodPlaced
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -153,7 +154,7 @@ def _learned(state: FleetView, rejected: payloads.PodRejected) -> str:
     known = by_class.get(entry.class_key) if entry is not None else None
     if known is None:
         return ""
-    times = f"its kubelet has rejected {known.count} such pod{'' if known.count == 1 else 's'}"
+    times = f"its kubelet has rejected {plural(known.count, 'such pod')}"
     if known.changes == state.rejections.changes.get(rejected.node, 0):
         return f"{times}; none is offered to it until something changes there"
     return f"{times}; something has changed there since, so such pods are offered to it again"

@@ -60,7 +60,7 @@ class SharedGpuAnswer(GpuPartAnswer, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         part: what the pod that was asked about holds of it; empty where none was.
-        free: of which parts are to be had, as a decimal number; `0` where none are.
+        free: its free part, as a decimal number; `0` for none.
         held_by: pods with parts, without the one that was asked about.
         reservation: the pod that holds it, `<namespace>/<name>`; empty where none does.
         remark: what is unusual: its reservation pod was not seen yet, is lost, or it is closed.
@@ -72,7 +72,7 @@ class SharedGpuAnswer(GpuPartAnswer, frozen=True, kw_only=True, omit_defaults=Tr
     remark: str = ""
 
 
-# Of what waits.
+# Waiting pods.
 
 
 class AttemptChange(Answer, frozen=True, kw_only=True):
@@ -230,7 +230,7 @@ class RemediesAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     untried: int = 0
 
 
-# Of what has, or had, a node.
+# Pods that have, or had, a node.
 
 
 class TimelineStep(Answer, frozen=True, kw_only=True):
@@ -366,7 +366,7 @@ class PodRejectionAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     learned: str = ""
 
 
-# Of groups.
+# Groups.
 
 
 class SubGroupAnswer(Answer, frozen=True, kw_only=True):

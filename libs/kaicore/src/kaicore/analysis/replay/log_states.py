@@ -28,7 +28,7 @@ _LAST_PAGE = 1000
 async def last_events(
     log: EventLog, cluster: str, where: Filter, *, after: int = 0, upto: int, enough: int
 ) -> tuple[list[Event], int]:
-    """Return the last events that a filter lets through, in order: so many at least, or all that there are.
+    """Return the last events that a filter lets through, in order: so many at least, or all.
 
     Args:
         where: what is meant; it must be read along an index, as types and streams are.

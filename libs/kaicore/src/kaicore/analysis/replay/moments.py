@@ -69,7 +69,7 @@ END = Moment(before_end=0)
 def parse_moment(text: str) -> Moment:
     """Read a moment: `12345`, `2026-11-22T02:55:00Z`, `02:55Z`, `-5m`, `10m ago`, `end`.
 
-    Raises UnknownMoment: it is none of these; the message says what there is.
+    Raises UnknownMoment: it is none of these; the message names the valid ones.
     """
     plain = text.strip()
     if plain.isascii() and plain.isdigit():

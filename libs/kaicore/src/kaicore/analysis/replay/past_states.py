@@ -265,7 +265,7 @@ class PastStates:
         return await self.at(position)
 
     async def _nearest(self, position: int) -> ClusterState:
-        """Return the last state at or before a position that there is; it is no longer left for others."""
+        """Return the last kept state at or before a position; it is no longer left for others."""
         left = max((state.position for state in self._states if state.position <= position), default=0)
         passed = max((place for place in self._passed if place <= position), default=0)
         here, retired = max(left, passed), await self._log.retired(self._cluster)

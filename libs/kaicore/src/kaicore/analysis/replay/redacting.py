@@ -57,13 +57,13 @@ _NAMES = frozenset(
 )
 _NAMES |= {"by", "nodes", "init", "service_account", "volume", "claim", "pool", "replicas", "subject", "work"}
 _TEXTS = frozenset({"message", "image", "error"})
-#: Fields of which the keys or names are no one's: of resources, of zones, of the engine.
+#: Fields with public keys or names: of resources, of zones, of the engine.
 _PLAIN = frozenset({"zones", "allocatable", "capacity", "requests", "limits", "amount", "config", "resources"})
 #: Fields with words of the rules, which may be names as well: a container may be called `init`.
 _WORDS = frozenset({"kind", "phase", "operator", "effect", "qos", "policy", "scope", "provenance", "reason", "code"})
 _WORDS |= {"resource", "zone", "mask", "strategy", "mode", "stage", "outcome", "preemption_policy"}
 _LABELS = frozenset({"labels", "annotations", "node_selector", "match_labels", "node_labels"})
-#: Labels of Kubernetes of which the values are places and kinds of an installation; and one of Ray's, made of names.
+#: Labels of Kubernetes with places and kinds of an installation as values; and one of Ray's, made of names.
 _PLACES = (
     *("topology.", "failure-domain.", "node.kubernetes.io/instance-type", "kubernetes.io/hostname"),
     "ray.io/identifier",
@@ -93,7 +93,7 @@ def _named(document: Any, key: str = "") -> Iterator[str]:
         # `Job.batch/default/train` has the kind first, `default/train` a namespace.
         yield from document.split("/")[-2:] if key in _NAMES else (document,)
     elif isinstance(document, str) and key == "parts" and " " in document:
-        # Of a difference from the API server, `Pod default/train`.
+        # `Pod default/train` of a difference from the API server.
         yield from document.partition(" ")[2].split("/")
     elif isinstance(document, str) and key == "instance":
         yield from _WORD.findall(document)

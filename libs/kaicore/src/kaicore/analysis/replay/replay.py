@@ -168,7 +168,7 @@ async def _shards(log: EventLog, cluster: str) -> list[str]:
 
 
 async def _position_of(log: EventLog, cluster: str, stream: str, number: int) -> tuple[int, str]:
-    """Return the position of an event by its version, and what there is instead; versions grow with positions."""
+    """Return the position of an event by its version, and the valid versions; versions grow with positions."""
     low, high, last = await log.retired(cluster), (await log.head(cluster)).position, 0
     where = Filter(streams=(stream,))
     while low < high:

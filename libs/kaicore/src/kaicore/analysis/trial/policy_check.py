@@ -181,7 +181,7 @@ class Drawn:
 
 
 def drawn_clusters(policy: Policy, *, seed: int, count: int) -> Iterator[Drawn]:
-    """Yield clusters: some at the edge of what there is, then random ones.
+    """Yield clusters: some extreme ones, then random ones.
 
     Args:
         policy: its declarations say which labels and inputs there are.
@@ -256,7 +256,7 @@ def _texts(policy: Policy, where: str, random: np.random.Generator, *, bare: boo
     return _Declared(values, keys, where)
 
 
-def _whose(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[str, Any]:
+def _shared(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[str, Any]:
     """Return what work, waiting groups and running groups have alike."""
     return {
         "namespace": str(random.choice(_NAMESPACES)),
@@ -277,7 +277,7 @@ def _past(random: np.random.Generator) -> dict[str, Any]:
 
 
 def _work(policy: Policy, random: np.random.Generator, *, bare: bool) -> Work:
-    alike = _whose(policy, random, bare=bare)
+    alike = _shared(policy, random, bare=bare)
     requests = {CPU: int(random.choice([0, 100, 8_000])), MEMORY: 2**30, PODS: 1}
     if alike["gpus"] >= 1_000:
         requests[GPU] = alike["gpus"] // 1_000
@@ -287,7 +287,7 @@ def _work(policy: Policy, random: np.random.Generator, *, bare: bool) -> Work:
 def _waiting(policy: Policy, random: np.random.Generator, facts: Facts, *, bare: bool) -> Waiting:
     waited = int(random.choice([0, 1, 3_600_000_000, 30 * _DAY_US]))
     return Waiting(
-        **_whose(policy, random, bare=bare),
+        **_shared(policy, random, bare=bare),
         key=f"group-{int(random.integers(1_000))}",
         created_us=facts.now_us - waited,
         waited_us=waited,
@@ -299,7 +299,7 @@ def _waiting(policy: Policy, random: np.random.Generator, facts: Facts, *, bare:
 def _running(policy: Policy, random: np.random.Generator, *, bare: bool) -> Running:
     ran = int(random.choice([0, 60_000_000, _DAY_US]))
     return Running(
-        **_whose(policy, random, bare=bare),
+        **_shared(policy, random, bare=bare),
         **_past(random),
         key=f"group-{int(random.integers(1_000))}",
         pods=int(random.integers(1, 65)),
@@ -523,7 +523,7 @@ def check_policy(
     Args:
         book: has its code, and the guard under which it runs.
         budget_s: seconds of CPU that one call may take on many nodes.
-        clusters: how many; the first four are at the edge of what there is.
+        clusters: how many; the first four are extreme.
     """
     ((_, policy),) = book.policies([setting])
     checkers = [_Checker(setting, book, point) for point in Point if point in policy.points()]

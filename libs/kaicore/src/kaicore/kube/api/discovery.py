@@ -123,7 +123,7 @@ class ObjectPaths:
         return f"{await self.collection(manifest)}/{manifest['metadata']['name']}"
 
     async def learn(self, manifest: Manifest) -> None:
-        """Ask for what there is in an object's version of its API group, where that was not asked yet.
+        """Ask for the resources of an object's version of its API group, once.
 
         Raises:
             InvalidObject: the API server does not serve it.

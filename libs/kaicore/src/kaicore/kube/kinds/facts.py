@@ -221,7 +221,7 @@ def restated(unit: Unit, *, position: int) -> Unit:
 
     Args:
         unit: its ids are in the log from long ago.
-        position: of the log at which it is said again.
+        position: of the log at which it is repeated.
     """
     renamed = {event.id: derived_id(str(event.id), str(position)) for event in unit.events}
     return Unit(

@@ -8,6 +8,7 @@ and network topologies have tables of their own within it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kaicore.errors import Lost
@@ -31,19 +32,22 @@ from kaicore.kube.normalize.pod_group import (
     normalize_workload,
 )
 from kaicore.kube.normalize.reservation import normalize_reservation
-from kaicore.kube.wire import custom_resources
-from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.kube.wire.resources import (
     BUDGETS,
     CLAIMS,
+    DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
+    RESERVATIONS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
+    TAINT_RULES,
     TOPOLOGIES,
     VOLUMES,
-    ObjectT,
     OptionalResource,
 )
 from kaicore.rules.events import payloads
@@ -113,6 +117,12 @@ _POD_GROUP_KINDS = (
     WorkloadKind(labels.KUEUE_WORKLOAD, "workloads", _KUEUE_VERSIONS, normalize_kueue_workload),
 )
 
+
+def _found(rows: tuple[Kind[Any], ...], api_version: str, kind: str) -> Kind[Any] | None:
+    name = f"{kind}.{api_version.rpartition('/')[0]}"
+    return next((row for row in rows if row.name == name), None)
+
+
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
     Kind(
@@ -127,54 +137,50 @@ GROUP_KINDS: tuple[Kind[Any], ...] = tuple(
 )
 
 
-def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
-    """Return the kind of an object that says how pods belong together; None for any other."""
-    name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((row for row in GROUP_KINDS if row.name == name), None)
+#: Returns the kind of an object that says how pods belong together, by its apiVersion and kind; None for any other.
+group_kind = partial(_found, GROUP_KINDS)
 
 
-KAI_QUEUES = OptionalResource(
-    queue.KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), custom_resources.KaiQueue, namespaced=False
-)
+KAI_QUEUES = OptionalResource(queue.KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), PlainObject, namespaced=False)
 
 
 def _queue_kind(
-    resource: OptionalResource[ObjectT], normalize: Callable[[ObjectT, Lost], queue_model.Queue], called: str = "{name}"
-) -> Kind[ObjectT]:
+    resource: OptionalResource[PlainObject],
+    normalize: Callable[[PlainObject, Lost], queue_model.Queue],
+    called: str = "{name}",
+) -> Kind[PlainObject]:
     return Kind(resource, normalize, payloads.QueueObserved, payloads.QueueDeleted, "queue/{name}", called)
 
 
-def _of_kueue(
-    kind: str, plural: str, wire: type[ObjectT], *older: str, namespaced: bool = False
-) -> OptionalResource[ObjectT]:
-    return OptionalResource(kind, "kueue.x-k8s.io", plural, (*_KUEUE_VERSIONS, *older), wire, namespaced)
+def _of_kueue(kind: str, plural: str, *older: str, namespaced: bool = False) -> OptionalResource[PlainObject]:
+    return OptionalResource(kind, "kueue.x-k8s.io", plural, (*_KUEUE_VERSIONS, *older), PlainObject, namespaced)
 
 
 #: Every kind of queues, and ResourceFlavors.
 QUEUE_KINDS: tuple[Kind[Any], ...] = (
     _queue_kind(KAI_QUEUES, queue.normalize_kai_queue),
     _queue_kind(
-        _of_kueue(queue.CLUSTER_QUEUE, "clusterqueues", custom_resources.ClusterQueueObject),
+        _of_kueue(queue.CLUSTER_QUEUE, "clusterqueues"),
         queue.normalize_cluster_queue,
         f"{queue_model.CLUSTER_QUEUE_PREFIX}{{name}}",
     ),
     _queue_kind(
-        _of_kueue(queue.COHORT, "cohorts", custom_resources.CohortObject, "v1alpha1"),
+        _of_kueue(queue.COHORT, "cohorts", "v1alpha1"),
         queue.normalize_cohort,
         f"{queue_model.COHORT_PREFIX}{{name}}",
     ),
     _queue_kind(
-        _of_kueue(queue.LOCAL_QUEUE, "localqueues", custom_resources.LocalQueueObject, namespaced=True),
+        _of_kueue(queue.LOCAL_QUEUE, "localqueues", namespaced=True),
         queue.normalize_local_queue,
         "{namespace}/{name}",
     ),
     _queue_kind(
-        _of_kueue(queue.PREEMPTION_CONFIG, "preemptionconfigs", custom_resources.PreemptionConfigObject, "v1alpha1"),
+        _of_kueue(queue.PREEMPTION_CONFIG, "preemptionconfigs", "v1alpha1"),
         queue.normalize_preemption_config,
         f"{queue_model.PREEMPTION_CONFIG_PREFIX}{{name}}",
     ),
     Kind(
-        _of_kueue(queue.RESOURCE_FLAVOR, "resourceflavors", custom_resources.ResourceFlavorObject),
+        _of_kueue(queue.RESOURCE_FLAVOR, "resourceflavors"),
         queue.normalize_resource_flavor,
         payloads.FlavorObserved,
         payloads.FlavorDeleted,
@@ -183,10 +189,8 @@ QUEUE_KINDS: tuple[Kind[Any], ...] = (
 )
 
 
-def queue_kind(api_version: str, kind: str) -> Kind[Any] | None:
-    """Return the kind of an object that is a queue or a flavor; None for any other."""
-    name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((row for row in QUEUE_KINDS if row.name == name), None)
+#: Returns the kind of an object that is a queue or a flavor, by its apiVersion and kind; None for any other.
+queue_kind = partial(_found, QUEUE_KINDS)
 
 
 def _topology_kind(
@@ -214,10 +218,8 @@ TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
 )
 
 
-def topology_kind(api_version: str, kind: str) -> Kind[Any] | None:
-    """Return the kind of an object that defines a network topology; None for any other."""
-    name = f"{kind}.{api_version.rpartition('/')[0]}"
-    return next((row for row in TOPOLOGY_KINDS if row.name == name), None)
+#: Returns the kind of an object that defines a network topology, by its apiVersion and kind; None for any other.
+topology_kind = partial(_found, TOPOLOGY_KINDS)
 
 
 NODE = Kind(NODES, normalize_node, payloads.NodeObserved, payloads.NodeDeleted, "node/{name}")
@@ -258,7 +260,7 @@ BUDGET = Kind(
     "pdb/{namespace}/{name}",
 )
 PROVISIONING_REQUEST = Kind(
-    custom_resources.PROVISIONING_REQUESTS,
+    PROVISIONING_REQUESTS,
     queue.normalize_provisioning_request,
     payloads.ProvisioningRequestObserved,
     payloads.ProvisioningRequestDeleted,
@@ -266,7 +268,7 @@ PROVISIONING_REQUEST = Kind(
 )
 
 RESERVATION = Kind(
-    custom_resources.RESERVATIONS,
+    RESERVATIONS,
     normalize_reservation,
     payloads.ReservationObserved,
     payloads.ReservationDeleted,
@@ -293,7 +295,7 @@ KINDS: tuple[Kind[Any], ...] = (
 )
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
-#: Names of the payloads of all facts about objects, and of which kinds those facts are.
+#: Names of the payloads of all facts about objects, with the kinds of these facts.
 _OBSERVED: dict[str, list[str]] = {}
 _DELETED: dict[str, list[str]] = {}
 for _kind in KINDS:

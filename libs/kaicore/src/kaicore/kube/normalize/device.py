@@ -1,29 +1,31 @@
 """Devices from the wire into the model: slices, device classes, taint rules and resource claims.
 
-Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
+`v1` and `v1beta2` have the same fields. `v1beta1` has the fields of `exactly` in the request itself, and those of a
+device under `basic`. Both places are read in every version. Features of a later Kubernetes that this version does not
+know are listed in `unsupported`; pods that need them wait.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
-from kaicore.kube.normalize.fields import node_terms
-from kaicore.kube.wire import devices as wires
-from kaicore.kube.wire.objects import NodeSelector
-from kaicore.kube.wire.resources import named_subject
+from kaicore.kube.normalize.fields import required_nodes
+from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model import device as models
 from kaicore.rules.model.quantity import parse_thousandths
-from kaicore.rules.objects.wire import OwnerReference, seconds
+from kaicore.rules.objects.mappings import Fields
+from kaicore.rules.objects.wire import OwnerReference, PlainObject, seconds
 
 _MODES = (models.EXACT_COUNT, models.ALL)
 
 
-def normalize_resource_claim(wire: wires.ResourceClaimObject, lost: Lost = unheard) -> models.ResourceClaim:
+def normalize_resource_claim(wire: PlainObject, lost: Lost = unheard) -> models.ResourceClaim:
     """Reduce a ResourceClaim."""
-    metadata, spec, status = wire.metadata, wire.spec.devices, wire.status
-    subject = named_subject("ResourceClaim", wire)
-    requests = list(spec.requests or ())
+    metadata, given = wire.metadata, named_fields("ResourceClaim", wire)
+    devices, status = given.inside("spec").inside("devices"), given.inside("status")
+    requests, constraints = devices.items("requests"), devices.items("constraints")
     controller = next((owner for owner in metadata.owner_references or () if owner.controller), None)
+    allocated = status.value.get("allocation") is not None
     return models.ResourceClaim(
         uid=metadata.uid,
         namespace=metadata.namespace,
@@ -31,23 +33,19 @@ def normalize_resource_claim(wire: wires.ResourceClaimObject, lost: Lost = unhea
         resource_version=metadata.resource_version,
         owner=controller.uid if controller is not None and controller.kind == "Pod" else "",
         group=controller.name if controller is not None and _is_group(controller) else "",
-        requests=tuple(
-            _request(request, subject=subject, field=f"spec.devices.requests[{index}]")
-            for index, request in enumerate(requests)
-        ),
+        requests=tuple(map(_request, requests)),
         constraints=tuple(
-            models.DeviceConstraint(
-                tuple(constraint.requests or ()), constraint.match_attribute or "", constraint.distinct_attribute or ""
-            )
-            for constraint in spec.constraints or ()
+            models.DeviceConstraint(tuple(one.texts("requests")), one.text(_MATCH), one.text(_DISTINCT))
+            for one in constraints
         ),
-        allocation=None
-        if status.allocation is None
-        else read_allocation(status.allocation, subject=subject, lost=lost),
-        reserved_for=tuple(sorted(consumer.uid for consumer in status.reserved_for or ())),
+        allocation=read_allocation(status.inside("allocation"), lost) if allocated else None,
+        reserved_for=tuple(sorted(consumer.text("uid") for consumer in status.items("reservedFor"))),
         deleting=metadata.deletion_timestamp is not None,
-        unsupported=tuple(sorted(set(_unsupported(wire)))),
+        unsupported=tuple(sorted({*_unsupported(requests), *_unknown_constraints(constraints)})),
     )
+
+
+_MATCH, _DISTINCT = "matchAttribute", "distinctAttribute"
 
 
 def _is_group(owner: OwnerReference) -> bool:
@@ -55,257 +53,232 @@ def _is_group(owner: OwnerReference) -> bool:
     return owner.kind == "PodGroup" and owner.api_version.startswith("scheduling.k8s.io/")
 
 
-def cel_expressions(selectors: list[wires.SelectorWire] | None) -> tuple[str, ...]:
+def _expressions(given: Fields) -> tuple[str, ...]:
     """Return the CEL expressions of selectors."""
-    return tuple(selector.cel.expression for selector in selectors or () if selector.cel is not None)
+    selectors = [one.inside("cel") for one in given.items("selectors") if one.value.get("cel") is not None]
+    return tuple(cel.read("expression", str) or "" for cel in selectors)
 
 
-def unknown_selectors(selectors: Iterable[wires.SelectorWire] | None, *, field: str) -> Iterator[str]:
-    """Say which selectors are of a kind that is not known."""
-    for index, selector in enumerate(selectors or ()):
-        if selector.cel is None:
-            yield f"{field}.selectors[{index}] is no CEL expression"
+def _unknown_selectors(given: Fields) -> Iterator[str]:
+    """Yield the selectors of a kind that is not known."""
+    for one in given.items("selectors"):
+        if one.value.get("cel") is None:
+            yield f"{one.path} is no CEL expression"
 
 
-def _request(wire: wires.RequestWire, *, subject: str, field: str) -> models.DeviceRequest:
-    if wire.first_available:
-        alternatives = tuple(
-            _exact(alternative, alternative.name, subject=subject, field=f"{field}.firstAvailable[{index}]")
-            for index, alternative in enumerate(wire.first_available)
-        )
-        return models.DeviceRequest(wire.name, alternatives=alternatives)
-    return _exact(wire.exactly or wire, wire.name, subject=subject, field=field)
+def _exactly(request: Fields) -> Fields:
+    given = request.value.get("exactly")
+    return Fields(request.subject, request.value if given is None else given, request.where("exactly"))
 
 
-def _exact(wire: wires.ExactRequestWire, name: str, *, subject: str, field: str) -> models.DeviceRequest:
-    capacity = wire.capacity.requests if wire.capacity is not None else None
-    mode = wire.allocation_mode or models.EXACT_COUNT
+def _request(request: Fields) -> models.DeviceRequest:
+    name, alternatives = request.text("name"), request.items("firstAvailable")
+    if alternatives:
+        return models.DeviceRequest(name, alternatives=tuple(_exact(one, one.text("name")) for one in alternatives))
+    return _exact(_exactly(request), name)
+
+
+def _exact(request: Fields, name: str) -> models.DeviceRequest:
+    capacity = request.inside("capacity").inside("requests")
+    mode, count = request.text("allocationMode") or models.EXACT_COUNT, request.read("count", int)
     return models.DeviceRequest(
         name=name,
-        device_class=wire.device_class_name or "",
-        selectors=cel_expressions(wire.selectors),
+        device_class=request.text("deviceClassName"),
+        selectors=_expressions(request),
         mode=mode,
         # The API server fills it in; with `All` it says nothing.
-        count=1 if mode == models.ALL or not wire.count else wire.count,
-        admin=bool(wire.admin_access),
-        tolerations=tuple(map(_toleration, wire.tolerations or ())),
-        capacity={
-            key: thousandths_of(text, subject=subject, field=f"{field}.capacity.requests[{key}]")
-            for key, text in sorted((capacity or {}).items())
-        },
+        count=1 if mode == models.ALL or not count else count,
+        admin=request.flag("adminAccess"),
+        tolerations=_tolerations(request),
+        capacity={key: _thousandths(capacity, key) for key in sorted(capacity.value)},
     )
 
 
-def _toleration(wire: wires.TolerationWire) -> models.DeviceToleration:
-    return models.DeviceToleration(wire.key or "", wire.operator or "Equal", wire.value or "", wire.effect or "")
+def _tolerations(given: Fields) -> tuple[models.DeviceToleration, ...]:
+    return tuple(
+        models.DeviceToleration(one.text("key"), one.text("operator") or "Equal", one.text("value"), one.text("effect"))
+        for one in given.items("tolerations")
+    )
 
 
-def _unsupported(wire: wires.ResourceClaimObject) -> Iterator[str]:
-    devices = wire.spec.devices
-    for index, request in enumerate(devices.requests or ()):
-        field = f"spec.devices.requests[{index}]"
-        exact = request.exactly or request
-        for where, part in (
-            (f"{field}.exactly", exact),
-            *((f"{field}.firstAvailable[{number}]", each) for number, each in enumerate(request.first_available or ())),
-        ):
-            if not request.first_available or part is not exact:
-                if not part.device_class_name:
-                    yield f"{where}.deviceClassName is empty"
-                if (part.allocation_mode or models.EXACT_COUNT) not in _MODES:
-                    yield f"{where}.allocationMode {part.allocation_mode}"
-            if part.derived_attributes:
-                yield f"{where}.derivedAttributes"
-            yield from unknown_selectors(part.selectors, field=where)
-    for index, constraint in enumerate(devices.constraints or ()):
-        if not constraint.match_attribute and not constraint.distinct_attribute:
-            yield f"spec.devices.constraints[{index}] is of a kind that is not known"
+def _unsupported(requests: Iterable[Fields]) -> Iterator[str]:
+    for request in requests:
+        alternatives = request.items("firstAvailable")
+        for part in (_exactly(request), *alternatives):
+            if not alternatives or part.path != request.where("exactly"):
+                if not part.text("deviceClassName"):
+                    yield f"{part.path}.deviceClassName is empty"
+                if (part.text("allocationMode") or models.EXACT_COUNT) not in _MODES:
+                    yield f"{part.path}.allocationMode {part.text('allocationMode')}"
+            if part.value.get("derivedAttributes"):
+                yield f"{part.path}.derivedAttributes"
+            yield from _unknown_selectors(part)
 
 
-def read_allocation(wire: wires.AllocationWire, *, subject: str, lost: Lost = unheard) -> models.Allocation:
+def _unknown_constraints(constraints: Iterable[Fields]) -> Iterator[str]:
+    for one in constraints:
+        if not one.text(_MATCH) and not one.text(_DISTINCT):
+            yield f"{one.path} is of a kind that is not known"
+
+
+def read_allocation(given: Fields, lost: Lost = unheard) -> models.Allocation:
     """Reduce what a claim was allocated. Raises InvalidObject: its node selector makes no sense."""
-    terms = None
-    if wire.node_selector is not None:
-        terms = node_terms(wire.node_selector, subject=subject, field="status.allocation.nodeSelector")
     devices = []
-    for index, result in enumerate(wire.devices.results or ()):
-        field = f"status.allocation.devices.results[{index}]"
+    for result in given.inside("devices").items("results"):
+        amounts = result.inside("consumedCapacity")
         consumed: models.Thousandths | None = None
-        if result.share_id is not None or result.consumed_capacity is not None:
+        if any(result.value.get(name) is not None for name in ("shareID", "consumedCapacity")):
             consumed = {}
-            for name, text in sorted((result.consumed_capacity or {}).items()):
+            for name in sorted(amounts.value):
                 try:
-                    consumed[name] = thousandths_of(text, subject=subject, field=f"{field}.consumedCapacity[{name}]")
+                    consumed[name] = _thousandths(amounts, name)
                 except InvalidQuantity as error:
                     lost(error)
         devices.append(
             models.AllocatedDevice(
-                request=result.request,
-                driver=result.driver,
-                pool=result.pool,
-                device=result.device,
-                admin=bool(result.admin_access),
+                request=result.text("request"),
+                driver=result.text("driver"),
+                pool=result.text("pool"),
+                device=result.text("device"),
+                admin=result.flag("adminAccess"),
                 consumed=consumed,
-                conditions=tuple(result.binding_conditions or ()),
-                failures=tuple(result.binding_failure_conditions or ()),
-                tolerations=tuple(map(_toleration, result.tolerations or ())),
+                conditions=tuple(result.texts("bindingConditions")),
+                failures=tuple(result.texts("bindingFailureConditions")),
+                tolerations=_tolerations(result),
             )
         )
-    return models.Allocation(tuple(devices), terms)
+    return models.Allocation(tuple(devices), required_nodes(given, "nodeSelector"))
 
 
-def thousandths_of(text: str | float, *, subject: str, field: str) -> int:
-    """Return an amount in thousandths. Raises InvalidQuantity: it is none."""
-    return parse_thousandths(str(text), subject=subject, field=field)
+def _thousandths(given: Fields, name: str) -> int:
+    """Return an amount in thousandths; 0 where there is none. Raises InvalidQuantity: it is no amount."""
+    return parse_thousandths(str(given.value.get(name, 0)), subject=given.subject, field=given.where(name))
 
 
 #: A semantic version, as Kubernetes takes one for the value of an attribute.
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
-def normalize_slice(wire: wires.SliceObject, lost: Lost = unheard) -> models.ResourceSlice:
+def normalize_slice(wire: PlainObject, lost: Lost = unheard) -> models.ResourceSlice:
     """Reduce a ResourceSlice; a device that makes no sense is left out, and its pool not used.
 
     Raises InvalidObject: it names no driver or no pool, or selects its nodes in no way that is known.
     """
-    metadata, spec = wire.metadata, wire.spec
-    subject = named_subject("ResourceSlice", wire)
-    for field, value in (("spec.driver", spec.driver), ("spec.pool.name", spec.pool.name)):
-        if not value:
-            raise InvalidObject(subject, field, value, "is empty")
-    nodes = _nodes(spec.node_name, spec.all_nodes, spec.node_selector, subject=subject, field="spec")
-    if (nodes is None) != bool(spec.per_device_node_selection):
-        raise InvalidObject(subject, "spec.nodeName", None, "its devices are for no node, or in two ways for some")
+    metadata, spec = wire.metadata, named_fields("ResourceSlice", wire).inside("spec")
+    driver, pool = spec.text("driver"), spec.inside("pool")
+    for place, name in ((spec, "driver"), (pool, "name")):
+        if not place.text(name):
+            raise place.error(name, "is empty")
+    nodes = _nodes(spec)
+    if (nodes is None) != spec.flag("perDeviceNodeSelection"):
+        raise spec.error("nodeName", "its devices are for no node, or in two ways for some")
+    skips, given = bool(spec.texts("skipNodeOperations")), spec.items("devices")
     devices: list[models.Device] = []
-    for index, device in enumerate(spec.devices or ()):
-        field = f"spec.devices[{index}]"
+    for device in given:
         try:
-            devices.append(
-                _device(
-                    device,
-                    spec.driver,
-                    own_nodes=nodes is None,
-                    subject=subject,
-                    field=field,
-                    skips=bool(spec.skip_node_operations),
-                )
-            )
+            devices.append(_device(device, driver, own_nodes=nodes is None, skips=skips))
         except InvalidObject as error:
             lost(error)
     return models.ResourceSlice(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        driver=spec.driver,
-        pool=spec.pool.name,
-        generation=spec.pool.generation,
-        slices=spec.pool.resource_slice_count,
+        driver=driver,
+        pool=pool.text("name"),
+        generation=pool.read("generation", int) or 0,
+        slices=pool.read("resourceSliceCount", int) or 0,
         nodes=nodes,
         devices=tuple(devices),
-        counters={
-            counter_set.name: _counters(counter_set.counters, subject=subject, field="spec.sharedCounters")
-            for counter_set in spec.shared_counters or ()
-        },
-        partial=len(devices) < len(spec.devices or ()),
+        counters={one.text("name"): _counters(one) for one in spec.items("sharedCounters")},
+        partial=len(devices) < len(given),
     )
 
 
-def normalize_device_class(wire: wires.DeviceClassObject, _: Lost = unheard) -> models.DeviceClass:
+def normalize_device_class(wire: PlainObject, _: Lost = unheard) -> models.DeviceClass:
     """Reduce a DeviceClass."""
-    metadata, spec = wire.metadata, wire.spec
-    named_subject("DeviceClass", wire)
+    metadata, spec = wire.metadata, named_fields("DeviceClass", wire).inside("spec")
     return models.DeviceClass(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        selectors=cel_expressions(spec.selectors),
-        extended_resource=spec.extended_resource_name or "",
+        selectors=_expressions(spec),
+        extended_resource=spec.text("extendedResourceName"),
         created_at=seconds(metadata.creation_timestamp) or 0,
-        unsupported=tuple(unknown_selectors(spec.selectors, field="spec")),
+        unsupported=tuple(_unknown_selectors(spec)),
     )
 
 
-def normalize_taint_rule(wire: wires.TaintRuleObject, lost: Lost = unheard) -> models.DeviceTaintRule:
+def normalize_taint_rule(wire: PlainObject, lost: Lost = unheard) -> models.DeviceTaintRule:
     """Reduce a DeviceTaintRule; one that asks for more than this version looks at is for more devices than it says.
 
     Raises InvalidObject: it has no name, or its taint no key.
     """
-    metadata, taint, selector = wire.metadata, wire.spec.taint, wire.spec.device_selector
-    subject = named_subject("DeviceTaintRule", wire)
-    if not taint.key:
-        raise InvalidObject(subject, "spec.taint.key", taint.key, "is empty")
-    if selector is not None and (selector.device_class_name or selector.selectors):
+    metadata, spec = wire.metadata, named_fields("DeviceTaintRule", wire).inside("spec")
+    taint, selector = spec.inside("taint"), spec.inside("deviceSelector")
+    if not taint.text("key"):
+        raise taint.error("key", "is empty")
+    if selector.value.get("deviceClassName") or selector.value.get("selectors"):
         problem = "selects by class or expression, as until Kubernetes 1.34: taken as for all devices otherwise met"
-        lost(InvalidObject(subject, "spec.deviceSelector", None, problem))
+        lost(InvalidObject(spec.subject, selector.path, None, problem))
     return models.DeviceTaintRule(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        taint=models.DeviceTaint(taint.key, taint.effect, taint.value or ""),
-        none=selector is None,
-        driver="" if selector is None else selector.driver or "",
-        pool="" if selector is None else selector.pool or "",
-        device="" if selector is None else selector.device or "",
+        taint=_taint(taint),
+        none=spec.value.get("deviceSelector") is None,
+        driver=selector.text("driver"),
+        pool=selector.text("pool"),
+        device=selector.text("device"),
     )
 
 
 # Slices.
 
 
-def _nodes(
-    node: str | None, everywhere: bool | None, selector: NodeSelector | None, *, subject: str, field: str
-) -> models.NodeSelection | None:
-    if node:
+def _taint(given: Fields) -> models.DeviceTaint:
+    return models.DeviceTaint(given.text("key"), given.text("effect"), given.text("value"))
+
+
+def _nodes(given: Fields) -> models.NodeSelection | None:
+    if node := given.text("nodeName"):
         return models.NodeSelection(node)
-    if everywhere:
+    if given.flag("allNodes"):
         return models.NodeSelection(everywhere=True)
-    if selector is not None:
-        return models.NodeSelection(terms=node_terms(selector, subject=subject, field=f"{field}.nodeSelector"))
-    return None
+    terms = required_nodes(given, "nodeSelector")
+    return None if terms is None else models.NodeSelection(terms=terms)
 
 
 _NOT_HONOURED = "is what this version cannot honour, so this device is not used"
 
 
-def _device(
-    wire: wires.DeviceWire, driver: str, *, own_nodes: bool, subject: str, field: str, skips: bool
-) -> models.Device:
-    if not wire.name:
-        raise InvalidObject(subject, f"{field}.name", wire.name, "is empty")
-    basic: wires.BasicDeviceWire = wire.basic or wire
+def _device(device: Fields, driver: str, *, own_nodes: bool, skips: bool) -> models.Device:
+    name, basic = device.text("name"), device
+    if not name:
+        raise device.error("name", "is empty")
+    if device.value.get("basic") is not None:
+        basic = Fields(device.subject, device.inside("basic").value, device.path)
     if skips:
-        raise InvalidObject(subject, "spec.skipNodeOperations", wire.name, _NOT_HONOURED)
-    for number, use in enumerate(basic.consumes_counters or ()):
-        if use.compatibility_groups:
-            place = f"{field}.consumesCounters[{number}].compatibilityGroups"
-            raise InvalidObject(subject, place, wire.name, _NOT_HONOURED)
+        raise InvalidObject(device.subject, "spec.skipNodeOperations", name, _NOT_HONOURED)
+    uses = basic.items("consumesCounters")
+    for use in uses:
+        if use.texts("compatibilityGroups"):
+            raise InvalidObject(use.subject, use.where("compatibilityGroups"), name, _NOT_HONOURED)
     nodes = None
     if own_nodes:
-        nodes = _nodes(basic.node_name, basic.all_nodes, basic.node_selector, subject=subject, field=field)
+        nodes = _nodes(basic)
         if nodes is None:
-            raise InvalidObject(subject, f"{field}.nodeName", None, "the device is for no node")
+            raise basic.error("nodeName", "the device is for no node")
     return models.Device(
-        name=wire.name,
-        attributes={
-            _full_name(name, driver): _attribute(value, subject=subject, field=f"{field}.attributes[{name}]")
-            for name, value in sorted((basic.attributes or {}).items())
-        },
-        capacity={
-            name: _capacity(value, subject=subject, field=f"{field}.capacity[{name}]")
-            for name, value in sorted((basic.capacity or {}).items())
-        },
-        consumes=tuple(
-            models.CounterUse(
-                use.counter_set, _counters(use.counters, subject=subject, field=f"{field}.consumesCounters")
-            )
-            for use in basic.consumes_counters or ()
-        ),
+        name=name,
+        attributes={_full_name(key, driver): _attribute(value) for key, value in basic.named("attributes")},
+        capacity={key: _capacity(value) for key, value in basic.named("capacity")},
+        consumes=tuple(models.CounterUse(use.text("counterSet"), _counters(use)) for use in uses),
         nodes=nodes,
-        taints=tuple(models.DeviceTaint(taint.key, taint.effect, taint.value or "") for taint in basic.taints or ()),
-        shared=bool(basic.allow_multiple_allocations),
-        binds_to_node=bool(basic.binds_to_node),
-        binding_conditions=tuple(basic.binding_conditions or ()),
-        failure_conditions=tuple(basic.binding_failure_conditions or ()),
+        taints=tuple(map(_taint, basic.items("taints"))),
+        shared=basic.flag("allowMultipleAllocations"),
+        binds_to_node=basic.flag("bindsToNode"),
+        binding_conditions=tuple(basic.texts("bindingConditions")),
+        failure_conditions=tuple(basic.texts("bindingFailureConditions")),
     )
 
 
@@ -313,56 +286,53 @@ def _full_name(name: str, driver: str) -> str:
     return name if "/" in name else f"{driver}/{name}"
 
 
-def _attribute(wire: wires.AttributeWire, *, subject: str, field: str) -> models.DeviceAttribute:
-    lists = (
-        ("int", wire.int_values),
-        ("bool", wire.bool_values),
-        ("string", wire.string_values),
-        ("version", wire.version_values),
-    )
-    single = (
-        ("int", wire.int_value),
-        ("bool", wire.bool_value),
-        ("string", wire.string_value),
-        ("version", wire.version_value),
-    )
-    given = [models.DeviceAttribute(kind, tuple(values), listed=True) for kind, values in lists if values is not None]
-    given += [models.DeviceAttribute(kind, (value,)) for kind, value in single if value is not None]
-    if len(given) != 1:
-        raise InvalidObject(subject, field, None, "has not exactly one value of a known kind")
-    (attribute,) = given
+#: Types of attributes' values by kind; a list is in the field of the kind's plural.
+_ATTRIBUTES: dict[str, type[int | bool | str]] = {"int": int, "bool": bool, "string": str, "version": str}
+
+
+def _attribute(given: Fields) -> models.DeviceAttribute:
+    found: list[models.DeviceAttribute] = []
+    for name, value in given.value.items():
+        kind = name.removesuffix("s")
+        if value is None or kind not in _ATTRIBUTES:
+            continue
+        listed, values = name != kind, value if isinstance(value, list) else [value]
+        if listed != isinstance(value, list) or any(type(one) is not _ATTRIBUTES[kind] for one in values):
+            raise given.error(name, "is of another type")
+        found.append(models.DeviceAttribute(kind, tuple(values), listed))
+    if len(found) != 1:
+        raise InvalidObject(given.subject, given.path, None, "has not exactly one value of a known kind")
+    (attribute,) = found
     if attribute.kind == "version":
-        for value in attribute.values:
-            if not _VERSION.fullmatch(str(value)):
-                raise InvalidObject(subject, field, value, "is no semantic version")
+        for one in attribute.values:
+            if not _VERSION.fullmatch(str(one)):
+                raise InvalidObject(given.subject, given.path, one, "is no semantic version")
     return attribute
 
 
-def _capacity(wire: wires.CapacityWire, *, subject: str, field: str) -> models.DeviceCapacity:
-    def amount(text: str | int | None, name: str) -> int | None:
-        return None if text is None else thousandths_of(text, subject=subject, field=f"{field}.{name}")
-
-    value, policy = thousandths_of(wire.value, subject=subject, field=f"{field}.value"), wire.request_policy
-    if policy is None:
+def _capacity(given: Fields) -> models.DeviceCapacity:
+    value = _thousandths(given, "value")
+    if given.value.get("requestPolicy") is None:
         return models.DeviceCapacity(value)
-    bounds = policy.valid_range
+    policy = given.inside("requestPolicy")
+    bounds = policy.inside("validRange")
+    default, least, most, step = (
+        None if place.value.get(name) is None else _thousandths(place, name)
+        for place, name in ((policy, "default"), (bounds, "min"), (bounds, "max"), (bounds, "step"))
+    )
+    values = policy.read("validValues", list[str | int]) or ()
+    field = policy.where("validValues")
     return models.DeviceCapacity(
         value,
         models.CapacityPolicy(
-            default=amount(policy.default, "requestPolicy.default"),
-            values=tuple(
-                thousandths_of(text, subject=subject, field=f"{field}.requestPolicy.validValues")
-                for text in policy.valid_values or ()
-            ),
-            least=None if bounds is None else amount(bounds.min, "requestPolicy.validRange.min"),
-            most=None if bounds is None else amount(bounds.max, "requestPolicy.validRange.max"),
-            step=None if bounds is None else amount(bounds.step, "requestPolicy.validRange.step"),
+            default=default,
+            values=tuple(parse_thousandths(str(text), subject=given.subject, field=field) for text in values),
+            least=least,
+            most=most,
+            step=step,
         ),
     )
 
 
-def _counters(wire: dict[str, wires.CounterWire] | None, *, subject: str, field: str) -> models.Thousandths:
-    return {
-        name: thousandths_of(counter.value, subject=subject, field=f"{field}.counters[{name}]")
-        for name, counter in sorted((wire or {}).items())
-    }
+def _counters(given: Fields) -> models.Thousandths:
+    return {name: _thousandths(one, "value") for name, one in given.named("counters")}

@@ -10,6 +10,7 @@ from kaicore.kube.wire.objects import NodeSelector, NodeSelectorTerm, Quantities
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import read_amount
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import LabelSelector, ObjectMeta, SelectorRequirement
 
 
@@ -70,6 +71,12 @@ _WITH_A_NUMBER = ("Gt", "Lt")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
+def selector(fields: Fields, name: str) -> tuple[Requirement, ...] | None:
+    """Return the requirements of a field that is a label selector; see `label_requirements`."""
+    given = fields.read(name, LabelSelector)
+    return label_requirements(given, subject=fields.subject, field=fields.where(name))
+
+
 def label_requirements(selector: LabelSelector | None, *, subject: str, field: str) -> tuple[Requirement, ...] | None:
     """Return a label selector's requirements, sorted; None without a selector, which selects nothing.
 
@@ -92,6 +99,12 @@ def label_requirements(selector: LabelSelector | None, *, subject: str, field: s
 def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
     """Return requirements in a fixed order, each once."""
     return tuple(sorted(set(requirements), key=lambda item: (item.key, item.operator, item.values)))
+
+
+def required_nodes(fields: Fields, name: str) -> tuple[tuple[Requirement, ...], ...] | None:
+    """Return the terms of a field that is a node selector; None without one; see `node_terms`."""
+    given = fields.read(name, NodeSelector)
+    return None if given is None else node_terms(given, subject=fields.subject, field=fields.where(name))
 
 
 def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tuple[Requirement, ...], ...]:

@@ -1,7 +1,7 @@
 """Network topologies from the wire into the model."""
 
 from kaicore.errors import InvalidObject, InvalidPattern, Lost, unheard
-from kaicore.kube.normalize.fields import label_requirements
+from kaicore.kube.normalize.fields import selector as label_selector
 from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model.node import (
     CLUSTER_LAYER,
@@ -16,16 +16,11 @@ from kaicore.rules.model.node import (
     TopologyLevel,
 )
 from kaicore.rules.objects.mappings import Fields
-from kaicore.rules.objects.wire import LabelSelector, PlainObject
+from kaicore.rules.objects.wire import PlainObject, count_in
 from kaicore.rules.topology.paths import compile_pattern
 
 #: As in the definitions of KAI (v0.17.0) and of Kueue (v0.20.0-devel).
 MOST_LEVELS = 16
-
-_TIERS = range(2**31)
-
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
 
 
 def normalize_kai_topology(wire: PlainObject, lost: Lost = unheard) -> TopologyDefinition:
@@ -121,8 +116,8 @@ def normalize_hyper_node(wire: PlainObject, lost: Lost = unheard) -> HyperNode:
     """
     spec, metadata = named_fields("HyperNode", wire).inside("spec"), wire.metadata
     # The tier was text once.
-    tier = str(spec.value.get("tier"))
-    if not tier.isdecimal() or len(tier) > _MOST_DIGITS or int(tier) not in _TIERS:
+    tier = count_in(str(spec.value.get("tier")))
+    if tier is None:
         raise spec.error("tier", "is no number of 0 or more")
     members = []
     for member in spec.items("members"):
@@ -131,7 +126,7 @@ def normalize_hyper_node(wire: PlainObject, lost: Lost = unheard) -> HyperNode:
         except InvalidObject as error:
             lost(error)
     return HyperNode(
-        metadata.name, metadata.uid, metadata.resource_version, int(tier), spec.text("tierName"), tuple(members)
+        metadata.name, metadata.uid, metadata.resource_version, tier, spec.text("tierName"), tuple(members)
     )
 
 
@@ -167,7 +162,7 @@ def _member(member: Fields) -> HyperNodeMember:
         except InvalidPattern as error:
             raise match.error("pattern", f"is no regular expression: {error}") from error
         return HyperNodeMember(pattern=pattern)
-    requirements = label_requirements(match.decoded(LabelSelector), subject=match.subject, field=match.path)
+    requirements = label_selector(selector, "labelMatch")
     if not requirements:
         raise InvalidObject(match.subject, match.path, {}, "has no requirement")
     return HyperNodeMember(labels=requirements)

@@ -122,7 +122,7 @@ def normalize_topology(wire: objects.TopologyObject, lost: Lost = unheard) -> No
     metadata = wire.metadata
     subject = named_subject("NodeResourceTopology", wire)
     given = _parts(wire.attributes, objects.Attribute, subject=subject, field="attributes", lost=lost)
-    # Of attributes of one name the first counts.
+    # The first attribute of a name counts.
     attributes = {attribute.name: attribute.value for _, attribute in reversed(list(given))}
     policy, scope = _policy_and_scope(wire, attributes, subject=subject, lost=lost)
     method = attributes.get(_FINGERPRINT_METHOD, "all")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
-from kaicore.kube.normalize.fields import amounts, label_requirements, node_term, node_terms, sorted_requirements
+from kaicore.kube.normalize.fields import amounts, node_term, required_nodes, selector, sorted_requirements
 from kaicore.kube.normalize.share_dialects import annotated_mig, gpu_share, virtual_gpus
 from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
@@ -52,6 +52,7 @@ from kaicore.rules.model.pod import (
 )
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.model.selector import PodSelector, Requirement
+from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, int32, seconds, subject_of
 
 _RESIZABLE = (CPU, MEMORY)
@@ -109,43 +110,9 @@ _MOST_COUNT = 2**31 - 1
 _MAX_WEIGHT = 100
 _MAX_PORT = 65535
 _NOTHING = PodRules()
-_AFFINITY = "spec.affinity"
+_SPREAD = "topologySpreadConstraints"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-
-
-def pod_rules(wire: objects.PodObject, *, subject: str) -> PodRules | None:
-    """Return what a pod asks for beyond amounts and required node labels; None for nothing."""
-    spec = wire.spec
-    if not (spec.affinity or spec.topology_spread_constraints) and not _ports_at_all(wire):
-        return None
-    reader = _Reader(wire, subject)
-    affinity = spec.affinity or objects.Affinity()
-    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
-    preferred = [
-        *(reader.preferred("podAffinity", near.preferred, 1) if near is not None else ()),
-        *(reader.preferred("podAntiAffinity", apart.preferred, -1) if apart is not None else ()),
-    ]
-    of_pod = PodRules(
-        affinity=tuple(reader.required("podAffinity", near.required)) if near is not None else (),
-        anti_affinity=tuple(reader.required("podAntiAffinity", apart.required)) if apart is not None else (),
-        preferred_pods=tuple(preferred),
-        spread=tuple(
-            reader.spread(constraint, f"spec.topologySpreadConstraints[{index}]")
-            for index, constraint in enumerate(spec.topology_spread_constraints or ())
-        ),
-        preferred_nodes=tuple(reader.preferred_nodes()),
-        host_ports=tuple(sorted(set(reader.host_ports()))),
-    )
-    return None if of_pod == _NOTHING else of_pod
-
-
-def required_nodes(affinity: objects.Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:
-    """Return the terms of which a node has to meet any; none where every node will do."""
-    nodes = affinity.node_affinity if affinity is not None else None
-    if nodes is None or nodes.required is None:
-        return ()
-    return node_terms(nodes.required, subject=subject, field=f"{_AFFINITY}.nodeAffinity.{_REQUIRED}")
 
 
 def claim_uses(volumes: list[objects.Volume] | None, *, pod: str) -> Iterator[ClaimUse]:
@@ -166,56 +133,61 @@ def _ports_at_all(wire: objects.PodObject) -> bool:
 class _Reader:
     """Reads one pod's constraints."""
 
-    def __init__(self, wire: objects.PodObject, subject: str) -> None:
-        self._spec = wire.spec
-        self._subject = subject
-        self._namespace = wire.metadata.namespace
-        self._labels = wire.metadata.labels or {}
+    def __init__(self, wire: objects.PodObject) -> None:
+        self._spec, metadata = wire.spec, wire.metadata
+        self._subject = subject_of("Pod", metadata.namespace, metadata.name)
+        self._namespace = metadata.namespace
+        self._labels = metadata.labels or {}
+        self._affinity = Fields(self._subject, wire.spec.affinity or {}, "spec.affinity")
+        self._nodes = self._affinity.inside("nodeAffinity")
 
-    def required(self, kind: str, terms: list[objects.PodAffinityTerm] | None) -> Iterator[PodTerm]:
-        for index, term in enumerate(terms or ()):
-            yield self._term(term, f"{_AFFINITY}.{kind}.{_REQUIRED}[{index}]")
+    def required_nodes(self) -> tuple[tuple[Requirement, ...], ...]:
+        """Return the terms of which a node has to meet any; none where every node will do."""
+        return required_nodes(self._nodes, _REQUIRED) or ()
 
-    def preferred(self, kind: str, terms: list[objects.PreferredPodTerm] | None, sign: int) -> Iterator[PreferredPods]:
-        for index, term in enumerate(terms or ()):
-            field = f"{_AFFINITY}.{kind}.{_PREFERRED}[{index}]"
-            self._check_weight(term.weight, field)
-            yield PreferredPods(sign * term.weight, self._term(term.pod_affinity_term, f"{field}.podAffinityTerm"))
+    def rules(self) -> PodRules | None:
+        """Return what the pod asks for beyond amounts and required node labels; None for nothing."""
+        near, apart = self._affinity.inside("podAffinity"), self._affinity.inside("podAntiAffinity")
+        spread = Fields(self._subject, {_SPREAD: self._spec.topology_spread_constraints}, "spec")
+        of_pod = PodRules(
+            affinity=tuple(map(self._term, near.items(_REQUIRED))),
+            anti_affinity=tuple(map(self._term, apart.items(_REQUIRED))),
+            preferred_pods=(*self._preferred(near, 1), *self._preferred(apart, -1)),
+            spread=tuple(map(self._spread, spread.items(_SPREAD))),
+            preferred_nodes=tuple(self._preferred_nodes()),
+            host_ports=tuple(sorted(set(self._host_ports()))),
+        )
+        return None if of_pod == _NOTHING else of_pod
 
-    def preferred_nodes(self) -> Iterator[PreferredNodes]:
-        affinity = self._spec.affinity.node_affinity if self._spec.affinity is not None else None
-        for index, term in enumerate(affinity.preferred or () if affinity is not None else ()):
-            field = f"{_AFFINITY}.nodeAffinity.{_PREFERRED}[{index}]"
-            self._check_weight(term.weight, field)
-            requirements = node_term(term.preference, subject=self._subject, field=f"{field}.preference")
+    def _preferred(self, pods: Fields, sign: int) -> Iterator[PreferredPods]:
+        for term in pods.items(_PREFERRED):
+            yield PreferredPods(sign * self._weight(term), self._term(term.inside("podAffinityTerm")))
+
+    def _preferred_nodes(self) -> Iterator[PreferredNodes]:
+        for term in self._nodes.items(_PREFERRED):
+            weight, wanted = self._weight(term), term.read("preference", objects.NodeSelectorTerm)
+            requirements = wanted and node_term(wanted, subject=self._subject, field=term.where("preference"))
             # A term without expressions selects no node.
             if requirements:
-                yield PreferredNodes(term.weight, requirements)
+                yield PreferredNodes(weight, requirements)
 
-    def spread(self, constraint: objects.TopologySpreadConstraint, field: str) -> SpreadConstraint:
-        for name, count in (("maxSkew", constraint.max_skew), ("minDomains", constraint.min_domains)):
+    def _spread(self, constraint: Fields) -> SpreadConstraint:
+        most_skew, least_domains = constraint.read("maxSkew", int) or 0, constraint.read("minDomains", int)
+        for name, count in (("maxSkew", most_skew), ("minDomains", least_domains)):
             if count is not None and not 1 <= count <= _MOST_COUNT:
-                raise InvalidObject(self._subject, f"{field}.{name}", count, f"not from 1 to {_MOST_COUNT}")
-        self._check_key(constraint.topology_key, field)
-        labels = label_requirements(constraint.label_selector, subject=self._subject, field=f"{field}.labelSelector")
-        labels = self._merged(labels, constraint.match_label_keys, "In")
+                raise constraint.error(name, f"not from 1 to {_MOST_COUNT}")
+        labels = self._merged(selector(constraint, "labelSelector"), constraint.texts("matchLabelKeys"), "In")
         return SpreadConstraint(
-            max_skew=constraint.max_skew,
-            topology_key=constraint.topology_key,
+            max_skew=most_skew,
+            topology_key=self._key(constraint),
             selector=PodSelector((self._namespace,), labels=labels, living=True),
-            required=self._one_of(
-                constraint.when_unsatisfiable, f"{field}.whenUnsatisfiable", "DoNotSchedule", "ScheduleAnyway"
-            ),
-            min_domains=constraint.min_domains or 1,
-            honor_affinity=self._one_of(
-                constraint.node_affinity_policy or "Honor", f"{field}.nodeAffinityPolicy", "Honor", "Ignore"
-            ),
-            honor_taints=self._one_of(
-                constraint.node_taints_policy or "Ignore", f"{field}.nodeTaintsPolicy", "Honor", "Ignore"
-            ),
+            required=self._one_of(constraint, "whenUnsatisfiable", "DoNotSchedule", "ScheduleAnyway"),
+            min_domains=least_domains or 1,
+            honor_affinity=self._one_of(constraint, "nodeAffinityPolicy", "Honor", "Ignore", default="Honor"),
+            honor_taints=self._one_of(constraint, "nodeTaintsPolicy", "Honor", "Ignore", default="Ignore"),
         )
 
-    def host_ports(self) -> Iterator[HostPort]:
+    def _host_ports(self) -> Iterator[HostPort]:
         """Yield the ports of the node that the running pod takes; ordinary init containers' are not among them."""
         spec = self._spec
         sidecars = (
@@ -236,21 +208,17 @@ class _Reader:
             # An absent hostIP is every address.
             yield HostPort(port.host_port, port.protocol or "TCP", port.host_ip or HostPort(port.host_port).ip)
 
-    def _term(self, term: objects.PodAffinityTerm, field: str) -> PodTerm:
-        self._check_key(term.topology_key, field)
-        labels = label_requirements(term.label_selector, subject=self._subject, field=f"{field}.labelSelector")
-        labels = self._merged(labels, term.match_label_keys, "In")
-        labels = self._merged(labels, term.mismatch_label_keys, "NotIn")
-        namespace_labels = label_requirements(
-            term.namespace_selector, subject=self._subject, field=f"{field}.namespaceSelector"
-        )
-        names = tuple(sorted(set(term.namespaces or ())))
+    def _term(self, term: Fields) -> PodTerm:
+        labels = self._merged(selector(term, "labelSelector"), term.texts("matchLabelKeys"), "In")
+        labels = self._merged(labels, term.texts("mismatchLabelKeys"), "NotIn")
+        namespace_labels = selector(term, "namespaceSelector")
+        names = tuple(sorted(set(term.texts("namespaces"))))
         if not names and namespace_labels is None:
             names = (self._namespace,)
-        return PodTerm(term.topology_key, PodSelector(names, namespace_labels, labels))
+        return PodTerm(self._key(term), PodSelector(names, namespace_labels, labels))
 
     def _merged(
-        self, labels: tuple[Requirement, ...] | None, keys: list[str] | None, operator: str
+        self, labels: tuple[Requirement, ...] | None, keys: list[str], operator: str
     ) -> tuple[Requirement, ...] | None:
         if labels is None:
             return None
@@ -260,23 +228,30 @@ class _Reader:
                 *labels,
                 *(
                     Requirement(key, operator, (self._labels[key],))
-                    for key in keys or ()
+                    for key in keys
                     if key in self._labels and key not in there
                 ),
             )
         )
 
-    def _check_key(self, key: str, field: str) -> None:
-        if not key:
-            raise InvalidObject(self._subject, f"{field}.topologyKey", key, "is empty")
+    @staticmethod
+    def _key(given: Fields) -> str:
+        if not (key := given.text("topologyKey")):
+            raise given.error("topologyKey", "is empty")
+        return key
 
-    def _check_weight(self, weight: int, field: str) -> None:
+    @staticmethod
+    def _weight(term: Fields) -> int:
+        weight = term.read("weight", int) or 0
         if not 1 <= weight <= _MAX_WEIGHT:
-            raise InvalidObject(self._subject, f"{field}.weight", weight, "not from 1 to 100")
+            raise term.error("weight", "not from 1 to 100")
+        return weight
 
-    def _one_of(self, value: str, field: str, true: str, false: str) -> bool:
+    @staticmethod
+    def _one_of(given: Fields, name: str, true: str, false: str, *, default: str = "") -> bool:
+        value = given.text(name) or default
         if value not in (true, false):
-            raise InvalidObject(self._subject, field, value, f"neither {true} nor {false}")
+            raise given.error(name, f"neither {true} nor {false}")
         return value == true
 
 
@@ -319,9 +294,11 @@ class Constraints(NamedTuple):
 
 
 def read_constraints(wire: objects.PodObject) -> Constraints:
-    """Return a pod's constraints."""
-    subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
-    return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
+    """Return a pod's constraints. Raises InvalidObject: one of them makes no sense."""
+    if not (wire.spec.affinity or wire.spec.topology_spread_constraints) and not _ports_at_all(wire):
+        return Constraints()
+    reader = _Reader(wire)
+    return Constraints(reader.required_nodes(), reader.rules())
 
 
 def normalize_pod(wire: objects.PodObject, lost: Lost = unheard) -> Pod:  # long: one line for each field of the model

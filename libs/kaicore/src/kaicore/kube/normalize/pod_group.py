@@ -72,7 +72,7 @@ def _kai_set(one: Fields, *, inner: bool, leaf: str) -> PodSet:
 
     Args:
         inner: whether there are sub-groups below it.
-        leaf: how an error goes on that says that there are none.
+        leaf: the end of the error where there are none.
     """
     if one.value.get("minSubGroup") is not None:
         if one.value.get("minMember") is not None:
@@ -184,7 +184,7 @@ def _native_root(spec: Fields) -> PodSet:
 
 
 def _native_topology(spec: Fields) -> TopologyConstraint | None:
-    """Return the labels of nodes of which all pods must share a value (KEP-5732), None where there are none.
+    """Return the node labels with one value for all pods (KEP-5732); None without any.
 
     Of a key and all others each is required; the API server lets one be given.
     """

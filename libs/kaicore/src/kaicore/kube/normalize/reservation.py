@@ -12,10 +12,11 @@ from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.kube.wire.custom_resources import ReservationObject, ReservedFor
-from kaicore.kube.wire.resources import named_subject
-from kaicore.rules.model.quantity import parse_duration
+from kaicore.kube.wire.resources import named_fields
+from kaicore.rules.groups.dialects.source import duration
 from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, ZoneOffset, check_recurrence
+from kaicore.rules.objects.mappings import Fields
+from kaicore.rules.objects.wire import PlainObject
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_US = 86_400_000_000
@@ -24,54 +25,47 @@ _ZONE_US = 10_958 * _DAY_US
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - _DAY_US
 
 
-def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> NodeReservation:
+def normalize_reservation(wire: PlainObject, lost: Lost = unheard) -> NodeReservation:
     """Reduce a Reservation; a notice that says nothing counts as not there.
 
     Raises:
         InvalidObject: it has no times or nodes, its end is not after its start, its recurrence cannot be followed, or
             there is no such time zone.
     """
-    spec, subject = wire.spec, named_subject("Reservation", wire)
-    start = _moment(spec.start, subject=subject, field="spec.start")
-    end = _moment(spec.end, subject=subject, field="spec.end")
+    spec = named_fields("Reservation", wire).inside("spec")
+    start, end = _moment(spec, "start"), _moment(spec, "end")
     if end <= start:
-        raise InvalidObject(subject, "spec.end", str(spec.end), "is not after spec.start")
-    if not spec.nodes and not spec.node_selector:
-        raise InvalidObject(subject, "spec.nodes", spec.nodes, "names no node, and nodeSelector no label")
-    recurrence = spec.recurrence or ""
-    zone = spec.time_zone or ""
+        raise spec.error("end", "is not after spec.start")
+    nodes, node_labels = spec.texts("nodes"), spec.text_by_name("nodeSelector")
+    if not nodes and not node_labels:
+        raise spec.error("nodes", "names no node, and nodeSelector no label")
+    recurrence, zone = spec.text("recurrence"), spec.text("timeZone")
     if zone:
-        zone_named(zone, subject=subject, field="spec.timeZone")
+        zone_named(zone, subject=spec.subject, field="spec.timeZone")
     offsets = zone_offsets(zone, start) if zone and recurrence else ()
     if recurrence:
-        check_recurrence(recurrence, start=start, offsets=offsets, subject=subject, field="spec.recurrence")
-    notice = NOTICE_US
-    try:
-        if spec.notice:
-            notice = max(parse_duration(spec.notice, subject=subject, field="spec.notice"), 0)
-    except InvalidObject as error:
-        lost(error)
-    drain_by = 0 if spec.drain_by is None else _moment(spec.drain_by, subject=subject, field="spec.drainBy")
+        check_recurrence(recurrence, start=start, offsets=offsets, subject=spec.subject, field="spec.recurrence")
+    notice = duration(spec.text("notice"), subject=spec.subject, field="spec.notice", lost=lost)
+    drain_by = 0 if spec.value.get("drainBy") is None else _moment(spec, "drainBy")
     if drain_by and (recurrence or not start <= drain_by <= end):
-        problem = "is for one window" if recurrence else "is not between spec.start and spec.end"
-        raise InvalidObject(subject, "spec.drainBy", str(spec.drain_by), problem)
-    reserved_for = spec.reserved_for or ReservedFor()
-    if reserved_for.work and not reserved_for.namespace:
-        raise InvalidObject(subject, "spec.for.work", reserved_for.work, "needs spec.for.namespace")
+        raise spec.error("drainBy", "is for one window" if recurrence else "is not between spec.start and spec.end")
+    reserved_for = spec.inside("for")
+    if reserved_for.text("work") and not reserved_for.text("namespace"):
+        raise reserved_for.error("work", "needs spec.for.namespace")
     return NodeReservation(
         uid=wire.metadata.uid,
         name=wire.metadata.name,
         resource_version=wire.metadata.resource_version,
         start=start,
         end=end,
-        queue=reserved_for.queue or "",
-        namespace=reserved_for.namespace or "",
-        nodes=tuple(sorted(set(spec.nodes or ()))),
-        node_labels=spec.node_selector or None,
+        queue=reserved_for.text("queue"),
+        namespace=reserved_for.text("namespace"),
+        nodes=tuple(sorted(set(nodes))),
+        node_labels=node_labels or None,
         recurrence=recurrence,
-        notice_us=notice,
+        notice_us=NOTICE_US if notice is None else max(notice, 0),
         drain_by=drain_by,
-        work=reserved_for.work or "",
+        work=reserved_for.text("work"),
         time_zone=zone,
         offsets=offsets,
     )
@@ -115,13 +109,14 @@ def zone_offsets(name: str, start: int) -> tuple[ZoneOffset, ...]:
     return tuple(found)
 
 
-def _moment(time: datetime | None, *, subject: str, field: str) -> int:
+def _moment(spec: Fields, name: str) -> int:
+    """Return a time in microseconds since the epoch, whole seconds as a rule of recurrence knows them."""
+    time = spec.read(name, datetime)
     if time is None:
-        raise InvalidObject(subject, field, None, "is missing")
+        raise spec.error(name, "is missing")
     if time.tzinfo is None:
-        raise InvalidObject(subject, field, str(time), "has no zone")
-    # A rule of recurrence knows whole seconds.
+        raise spec.error(name, "has no zone")
     us = (time - _EPOCH) // timedelta(seconds=1) * 1_000_000
     if us < 0:
-        raise InvalidObject(subject, field, str(time), "is before 1970")
+        raise spec.error(name, "is before 1970")
     return us

@@ -3,20 +3,23 @@
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.kube.normalize.fields import amount, label_requirements, node_terms
+from kaicore.kube.normalize.fields import amount, required_nodes, selector
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire import objects
-from kaicore.kube.wire.resources import named_subject
+from kaicore.kube.wire.resources import named_fields, named_subject
 from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import STORAGE
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.rules.objects.wire import int32
+from kaicore.rules.objects.mappings import Fields
+from kaicore.rules.objects.wire import KubernetesObject, PlainObject, int32
 
 #: On a namespace: tolerations, as JSON, that its pods get besides their own (Kubernetes 1.36, admission plugin
 #: PodTolerationRestriction).
 DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+#: In the status of a PodDisruptionBudget.
+DISRUPTIONS_ALLOWED = "disruptionsAllowed"
 BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 #: What named a claim's class before `spec.storageClassName`, and still wins over it.
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -30,54 +33,50 @@ ZONE_LABELS = (
 )
 
 
-def normalize_claim(wire: objects.ClaimObject, lost: Lost = unheard) -> PersistentVolumeClaim:
+def normalize_claim(wire: PlainObject, lost: Lost = unheard) -> PersistentVolumeClaim:
     """Reduce a PersistentVolumeClaim to what scheduling needs."""
-    metadata, spec = wire.metadata, wire.spec
-    subject = named_subject("PersistentVolumeClaim", wire)
-    annotations = metadata.annotations or {}
-    requests = spec.resources.requests if spec.resources is not None else None
+    metadata, given = wire.metadata, named_fields("PersistentVolumeClaim", wire)
+    spec, annotations = given.inside("spec"), metadata.annotations or {}
+    volume = spec.text("volumeName")
     return PersistentVolumeClaim(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        volume=spec.volume_name or "",
-        bound=bool(spec.volume_name) and BOUND_ANNOTATION in annotations,
-        lost=wire.status.phase == "Lost",
+        volume=volume,
+        bound=bool(volume) and BOUND_ANNOTATION in annotations,
+        lost=given.inside("status").text("phase") == "Lost",
         deleting=metadata.deletion_timestamp is not None,
-        storage_class=annotations.get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
+        storage_class=annotations.get(_CLASS_ANNOTATION) or spec.text("storageClassName"),
         selected_node=annotations.get(SELECTED_NODE_ANNOTATION, ""),
-        access_modes=tuple(sorted(set(spec.access_modes or ()))),
-        request=_storage(requests, subject=subject, field="spec.resources.requests", lost=lost),
+        access_modes=tuple(sorted(set(spec.texts("accessModes")))),
+        request=_storage(spec.inside("resources").inside("requests"), lost),
         owner=next((owner.uid for owner in metadata.owner_references or () if owner.controller), ""),
-        volume_mode=_volume_mode(spec.volume_mode),
-        selector=label_requirements(spec.selector, subject=subject, field="spec.selector") or (),
+        volume_mode=_volume_mode(spec),
+        selector=selector(spec, "selector") or (),
     )
 
 
-def normalize_volume(wire: objects.VolumeObject, lost: Lost = unheard) -> PersistentVolume:
+def normalize_volume(wire: PlainObject, lost: Lost = unheard) -> PersistentVolume:
     """Reduce a PersistentVolume to what scheduling needs."""
-    metadata, spec = wire.metadata, wire.spec
-    subject = named_subject("PersistentVolume", wire)
-    required = spec.node_affinity.required if spec.node_affinity is not None else None
-    labels, reference = metadata.labels or {}, spec.claim_ref
+    metadata, given = wire.metadata, named_fields("PersistentVolume", wire)
+    spec, labels = given.inside("spec"), metadata.labels or {}
+    claimed, reference = spec.value.get("claimRef") is not None, spec.inside("claimRef")
     return PersistentVolume(
         uid=metadata.uid,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        storage_class=(metadata.annotations or {}).get(_CLASS_ANNOTATION) or spec.storage_class_name or "",
-        claimed=reference is not None,
-        claim="" if reference is None else f"{reference.namespace}/{reference.name}",
-        claim_uid="" if reference is None else reference.uid or "",
+        storage_class=(metadata.annotations or {}).get(_CLASS_ANNOTATION) or spec.text("storageClassName"),
+        claimed=claimed,
+        claim=f"{reference.text('namespace')}/{reference.text('name')}" if claimed else "",
+        claim_uid=reference.text("uid"),
         deleting=metadata.deletion_timestamp is not None,
-        phase=wire.status.phase or "",
-        capacity=_storage(spec.capacity, subject=subject, field="spec.capacity", lost=lost),
-        access_modes=tuple(sorted(set(spec.access_modes or ()))),
-        node_affinity=None
-        if required is None
-        else node_terms(required, subject=subject, field="spec.nodeAffinity.required"),
+        phase=given.inside("status").text("phase"),
+        capacity=_storage(spec.inside("capacity"), lost),
+        access_modes=tuple(sorted(set(spec.texts("accessModes")))),
+        node_affinity=required_nodes(spec.inside("nodeAffinity"), "required"),
         zones={key: labels[key] for key in ZONE_LABELS if key in labels},
-        volume_mode=_volume_mode(spec.volume_mode),
+        volume_mode=_volume_mode(spec),
         labels=labels,
     )
 
@@ -102,7 +101,7 @@ def normalize_storage_class(wire: objects.StorageClassObject, _: Lost = unheard)
     )
 
 
-def normalize_namespace(wire: objects.NamespaceObject, lost: Lost = unheard) -> Namespace:
+def normalize_namespace(wire: KubernetesObject, lost: Lost = unheard) -> Namespace:
     """Reduce a Namespace to its labels, and to what its pods tolerate."""
     metadata = wire.metadata
     subject = named_subject("Namespace", wire)
@@ -117,30 +116,29 @@ def normalize_namespace(wire: objects.NamespaceObject, lost: Lost = unheard) -> 
     return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {}, added)
 
 
-def normalize_budget(wire: objects.BudgetObject, lost: Lost = unheard) -> PodDisruptionBudget:
+def normalize_budget(wire: PlainObject, lost: Lost = unheard) -> PodDisruptionBudget:
     """Reduce a PodDisruptionBudget to what evictions need."""
-    metadata, spec, status = wire.metadata, wire.spec, wire.status
-    subject = named_subject("PodDisruptionBudget", wire)
+    metadata, given = wire.metadata, named_fields("PodDisruptionBudget", wire)
+    spec, status = given.inside("spec"), given.inside("status")
+    allowed = status.read(DISRUPTIONS_ALLOWED, int) or 0
+    allowed = int32(allowed, subject=given.subject, field=status.where(DISRUPTIONS_ALLOWED), lost=lost)
     return PodDisruptionBudget(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         resource_version=metadata.resource_version,
-        selector=PodSelector(
-            (metadata.namespace,), labels=label_requirements(spec.selector, subject=subject, field="spec.selector")
-        ),
-        disruptions_allowed=max(
-            int32(status.disruptions_allowed or 0, subject=subject, field="status.disruptionsAllowed", lost=lost), 0
-        ),
-        disrupted=tuple(sorted(status.disrupted_pods or ())),
-        unhealthy_may_go=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+        selector=PodSelector((metadata.namespace,), labels=selector(spec, "selector")),
+        disruptions_allowed=max(allowed, 0),
+        disrupted=tuple(sorted(status.inside("disruptedPods").value)),
+        unhealthy_may_go=spec.text("unhealthyPodEvictionPolicy") == "AlwaysAllow",
     )
 
 
-def _volume_mode(given: str | None) -> str:
-    return "" if given in (None, "", "Filesystem") else str(given)
+def _volume_mode(spec: Fields) -> str:
+    mode = spec.text("volumeMode")
+    return "" if mode == "Filesystem" else mode
 
 
-def _storage(quantities: objects.Quantities | None, *, subject: str, field: str, lost: Lost) -> int:
-    given = (quantities or {}).get(STORAGE, 0)
-    return amount(given, resource=STORAGE, subject=subject, field=f"{field}[{STORAGE}]", lost=lost)
+def _storage(amounts: Fields, lost: Lost) -> int:
+    given, field = amounts.value.get(STORAGE, 0), f"{amounts.path}[{STORAGE}]"
+    return amount(given, resource=STORAGE, subject=amounts.subject, field=field, lost=lost)

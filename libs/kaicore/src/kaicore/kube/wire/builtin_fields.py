@@ -52,7 +52,7 @@ def element(notation: str) -> str:
     return notation[2:] if notation[:2] in ("[]", "{}") else notation
 
 
-#: API groups of which the types are known.
+#: API groups with known types.
 _GROUPS = frozenset({"", "apps", "batch", "node.k8s.io", "policy", "scheduling.k8s.io", "storage.k8s.io"})
 
 #: Fields that other releases of Kubernetes have: 1.35 named a pod's group like this.

@@ -5,12 +5,14 @@ than the generated models. Every field has a default, because an API server leav
 `null` declares it. Only JSON types are checked here; `kaicore.kube.normalize` checks the rest. No object can be part
 of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 
-Pods with their constraints, nodes, volumes, namespaces and disruption budgets are here.
+Pods, nodes and storage classes are here; other kinds are read by name (`kaicore.rules.objects.mappings.Fields`).
 """
+
+from typing import Any
 
 import msgspec
 
-from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, SelectorRequirement, Time, Wire
+from kaicore.rules.objects.wire import KubernetesObject, SelectorRequirement, Time, Wire
 
 
 class NodeSelectorTerm(Wire):
@@ -24,72 +26,6 @@ class NodeSelector(Wire):
     """Any of its terms has to hold."""
 
     node_selector_terms: list[NodeSelectorTerm] | None = None
-
-
-class PreferredNodeTerm(Wire):
-    """A term that is preferred."""
-
-    weight: int = 0
-    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
-
-
-class NodeAffinity(Wire):
-    """The pod's required and preferred nodes."""
-
-    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: list[PreferredNodeTerm] | None = msgspec.field(
-        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class PodAffinityTerm(Wire):
-    """Pods of some namespaces, and the label that makes domains of nodes."""
-
-    topology_key: str = ""
-    label_selector: LabelSelector | None = None
-    namespaces: list[str] | None = None
-    namespace_selector: LabelSelector | None = None
-    match_label_keys: list[str] | None = None
-    mismatch_label_keys: list[str] | None = None
-
-
-class PreferredPodTerm(Wire):
-    """A term that is preferred."""
-
-    weight: int = 0
-    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
-
-
-class InterPodAffinity(Wire):
-    """The pods that this one must or should be near to, or away from."""
-
-    required: list[PodAffinityTerm] | None = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    preferred: list[PreferredPodTerm] | None = msgspec.field(
-        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class Affinity(Wire):
-    """All of a pod's affinities."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: InterPodAffinity | None = None
-    pod_anti_affinity: InterPodAffinity | None = None
-
-
-class TopologySpreadConstraint(Wire):
-    """A rule for spreading pods."""
-
-    max_skew: int = 0
-    topology_key: str = ""
-    when_unsatisfiable: str = ""
-    label_selector: LabelSelector | None = None
-    min_domains: int | None = None
-    node_affinity_policy: str | None = None
-    node_taints_policy: str | None = None
-    match_label_keys: list[str] | None = None
 
 
 class ClaimSource(Wire):
@@ -269,7 +205,7 @@ class SchedulingGroup(Wire):
 
 
 class PodSpec(Wire):
-    """A pod's spec."""
+    """A pod's spec; few pods have constraints, which `kaicore.kube.normalize.pod` reads by name."""
 
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -277,14 +213,14 @@ class PodSpec(Wire):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
+    affinity: dict[str, Any] | None = None
     tolerations: list[PodToleration] | None = None
     scheduling_gates: list[Named] | None = None
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
     init_containers: list[ContainerSpec] | None = None
     containers: list[ContainerSpec] | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[PodClaimReference] | None = None
     scheduling_group: SchedulingGroup | None = None
@@ -435,68 +371,6 @@ class TopologyObject(KubernetesObject):
     zones: list[msgspec.Raw] | None = None
 
 
-class StorageRequest(Wire):
-    """The requested amount of storage."""
-
-    requests: Quantities | None = None
-
-
-class ClaimSpec(Wire):
-    """A claim's spec."""
-
-    volume_name: str | None = None
-    storage_class_name: str | None = None
-    access_modes: list[str] | None = None
-    resources: StorageRequest | None = None
-    volume_mode: str | None = None
-    selector: LabelSelector | None = None
-
-
-class PhaseStatus(Wire):
-    """A condition: the progress of an object."""
-
-    phase: str | None = None
-
-
-class ClaimObject(KubernetesObject):
-    """A `v1` PersistentVolumeClaim."""
-
-    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
-    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
-
-
-class ClaimReference(Wire):
-    """The claim that a volume is bound to, or kept for."""
-
-    namespace: str = ""
-    name: str = ""
-    uid: str | None = None
-
-
-class VolumeNodeAffinity(Wire):
-    """From which nodes a volume can be reached."""
-
-    required: NodeSelector | None = None
-
-
-class VolumeSpec(Wire):
-    """A volume's spec."""
-
-    capacity: Quantities | None = None
-    access_modes: list[str] | None = None
-    storage_class_name: str | None = None
-    claim_ref: ClaimReference | None = None
-    node_affinity: VolumeNodeAffinity | None = None
-    volume_mode: str | None = None
-
-
-class VolumeObject(KubernetesObject):
-    """A `v1` PersistentVolume."""
-
-    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
-    status: PhaseStatus = msgspec.field(default_factory=PhaseStatus)
-
-
 class TopologySelectorLabel(Wire):
     """Values of a label that are allowed."""
 
@@ -516,30 +390,3 @@ class StorageClassObject(KubernetesObject):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologySelectorTerm] | None = None
-
-
-class NamespaceObject(KubernetesObject):
-    """A `v1` Namespace."""
-
-
-class BudgetSpec(Wire):
-    """A limit of the disruption of pods: a count, or a part of them such as `50%`."""
-
-    selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
-    unhealthy_pod_eviction_policy: str | None = None
-
-
-class BudgetStatus(Wire):
-    """The disruptions allowed now; pods with a granted eviction are named with its time."""
-
-    disruptions_allowed: int | None = None
-    disrupted_pods: dict[str, msgspec.Raw] | None = None
-
-
-class BudgetObject(KubernetesObject):
-    """A `policy/v1` PodDisruptionBudget."""
-
-    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
-    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)

@@ -1,16 +1,16 @@
 """The resources that are read: their API paths, and the decoding of their objects."""
 
-import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, reduce
-from typing import Any, Generic, TypeVar
+from functools import cache
+from typing import Generic, TypeVar
 
 import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire import objects
-from kaicore.rules.objects.mappings import Fields
+from kaicore.rules.objects.mappings import Fields, misfit
 from kaicore.rules.objects.wire import KubernetesObject, PlainObject, subject_of
 
 ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
@@ -20,9 +20,6 @@ TOPOLOGY_GROUP = "topology.node.k8s.io"
 
 #: Served versions of NodeResourceTopology that can be read, the one to prefer first.
 TOPOLOGY_VERSIONS = ("v1alpha2", "v1alpha1")
-
-_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
 #: API servers take 10,000 levels of JSON within each other; Python stops at 1,000, also where it skips them.
 _LEVELS = 20_000
@@ -48,7 +45,7 @@ def decoded(decoder: msgspec.json.Decoder[PartT], data: bytes | msgspec.Raw) -> 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[ObjectT]):
-    """A resource of which all objects of a cluster are read.
+    """A resource; all of its objects in a cluster are read.
 
     Attributes:
         path: of the collection over all namespaces.
@@ -100,13 +97,13 @@ PRIORITY_CLASSES = Resource(
     "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClassObject, namespaced=False
 )
 
-NAMESPACES = Resource("Namespace", "/api/v1/namespaces", objects.NamespaceObject, namespaced=False)
-CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", objects.ClaimObject)
-VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", objects.VolumeObject, namespaced=False)
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces", KubernetesObject, namespaced=False)
+CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", PlainObject)
+VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", PlainObject, namespaced=False)
 STORAGE_CLASSES = Resource(
     "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", objects.StorageClassObject, namespaced=False
 )
-BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", objects.BudgetObject)
+BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", PlainObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +147,30 @@ TOPOLOGIES = OptionalResource(
     namespaced=False,
 )
 
+#: Served versions of dynamic resource allocation that can be read, the one to prefer first.
+DEVICE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+_DRA = "resource.k8s.io"
+RESOURCE_SLICES = OptionalResource("ResourceSlice", _DRA, "resourceslices", DEVICE_VERSIONS, PlainObject, False)
+DEVICE_CLASSES = OptionalResource("DeviceClass", _DRA, "deviceclasses", DEVICE_VERSIONS, PlainObject, False)
+#: They came later.
+TAINT_RULES = OptionalResource(
+    "DeviceTaintRule", _DRA, "devicetaintrules", ("v1", "v1beta2", "v1alpha3"), PlainObject, namespaced=False
+)
+RESOURCE_CLAIMS = OptionalResource("ResourceClaim", _DRA, "resourceclaims", DEVICE_VERSIONS, PlainObject)
+
+RESERVATIONS = OptionalResource(
+    "Reservation.kai.scheduler", "kai.scheduler", "reservations", ("v1alpha1",), PlainObject, namespaced=False
+)
+
+#: Both versions have the same fields (cluster-autoscaler 1.34).
+PROVISIONING_REQUESTS = OptionalResource(
+    "ProvisioningRequest.autoscaling.x-k8s.io",
+    "autoscaling.x-k8s.io",
+    "provisioningrequests",
+    ("v1", "v1beta1"),
+    PlainObject,
+)
+
 _identity_decoder = msgspec.json.Decoder(objects.Identified)
 
 
@@ -171,7 +192,6 @@ def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: s
         return msgspec.json.decode(data, type=type_)
     except (msgspec.DecodeError, RecursionError) as error:
         inner, value, problem = _undecodable(data, error)
-        value = value if inner else _value_at(data, "")
         raise InvalidObject(subject, f"{field}{inner}", value, problem) from error
 
 
@@ -193,24 +213,11 @@ def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -
     metadata = identity(data)
     subject = subject_of(kind, metadata.namespace, metadata.name) if metadata is not None else kind
     path, value, problem = _undecodable(data, error)
-    return InvalidObject(subject, path.lstrip(".") or "object", value, problem)
+    return InvalidObject(subject, path.lstrip(".") or "object", value if path else bytes(data)[:80], problem)
 
 
 def _undecodable(data: bytes | msgspec.Raw, error: Exception) -> tuple[str, object, str]:
-    """Return the path of what cannot be decoded, what stands there, and what is wrong with it."""
-    match = _PATH.search(str(error))
-    if match is None:
-        return "", bytes(data)[:80], str(error)
-    return match["path"], _value_at(data, match["path"]), str(error)[: match.start()]
-
-
-def _value_at(data: bytes | msgspec.Raw, path: str) -> object:
-    """Return what stands at a path as msgspec's errors write it, as far as it leads."""
-
-    def step(value: Any, match: re.Match[str]) -> Any:
-        return value[match[1] if match[1] is not None else int(match[2])]
-
-    try:
-        return reduce(step, _STEP.finditer(path), msgspec.json.decode(data))
-    except (msgspec.DecodeError, LookupError, RecursionError, TypeError):
-        return None
+    document: object = None
+    with suppress(msgspec.DecodeError, RecursionError):
+        document = msgspec.json.decode(data)
+    return misfit(error, document)

@@ -257,20 +257,18 @@ async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
                 f"cluster {seal.cluster} has no sound snapshot {name!r} at or after position {seal.position}: once its "
                 "events are gone, no service could start from the first event any more. Each saves one as it ends"
             )
-        snapshot, digest = newest[name]
-        await connection.execute(
-            "INSERT INTO kept_snapshot (cluster, seal, name, schema, position, body, digest) "
-            "VALUES (%s, %s, %s, %s, %s, %b, %b)",
-            [
-                seal.cluster,
-                seal.position,
-                name,
-                snapshot.schema,
-                snapshot.position,
-                snapshot.body,
-                digest,
-            ],
-        )
+        await keep_snapshot(connection, seal.cluster, seal.position, *newest[name])
+
+
+async def keep_snapshot(
+    connection: AsyncConnection[Any], cluster: str, seal: int, snapshot: Snapshot, digest: bytes
+) -> None:
+    """Keep a snapshot with the seal at a position."""
+    await connection.execute(
+        "INSERT INTO kept_snapshot (cluster, seal, name, schema, position, body, digest) "
+        "VALUES (%s, %s, %s, %s, %s, %b, %b)",
+        [cluster, seal, snapshot.name, snapshot.schema, snapshot.position, snapshot.body, digest],
+    )
 
 
 async def _on_the_trail(connection: AsyncConnection[Any], seal: Seal) -> tuple[Snapshot, bytes] | None:

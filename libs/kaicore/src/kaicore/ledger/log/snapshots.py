@@ -100,7 +100,7 @@ async def newest_kept(
 
 
 def content(cluster: str, snapshot: Snapshot, read: Callable[[Snapshot], _T], *, end: int) -> _T | None:
-    """Return what a snapshot holds; None, and it is said, where it cannot be read or is beyond the log's end."""
+    """Return what a snapshot holds; None, with a line in the log, where it cannot be read or is beyond the end."""
     if snapshot.position > end:
         # The log was restored from an older backup, or its end was cut off.
         discard(cluster, snapshot, why="ahead", error=f"the log ends at {end}")

@@ -14,7 +14,7 @@ from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.decide import class_news, group_news
 from kaicore.rules.deciding.why import zones_text
 from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
-from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, reasons_in_short, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short, single_start_kind, waiting_reasons
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
@@ -106,10 +106,7 @@ def shadow_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
     if entry.stage is not Stage.WAITING or entry.pod.uid in state.shadows.choices:
         return []
     shard = shadow_shard(entry.pod.scheduler_name)
-    workload = state.workload_index.workloads.get(entry.group)
-    alone = None
-    if workload is not None and not workload.is_gang:
-        alone = SingleStartKind(workload.group.queue, workload.group.priority)
+    alone = single_start_kind(state.workload_index.workloads.get(entry.group))
     by_group = state.shadows.reasons.by_group.get(entry.group, {}).get(shard)
     by_class = state.shadows.reasons.by_class.get(state.class_of(entry).key, {}).get(shard)
     return waiting_reasons(

@@ -11,7 +11,7 @@ from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
-from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
+from kaicore.rules.engine.explain.waiting_reasons import single_start_kind, waiting_reasons
 from kaicore.rules.engine.placement.pod_class import recorded_key
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.victims.eviction_cost import failures_text
@@ -206,10 +206,7 @@ def pending_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
         return []
     if entry.group_problem is not None:
         return [entry.group_problem]
-    workload = state.workload_index.workloads.get(entry.group)
-    alone = None
-    if workload is not None and not workload.is_gang:
-        alone = SingleStartKind(workload.group.queue, workload.group.priority)
+    alone = single_start_kind(state.workload_index.workloads.get(entry.group))
     return waiting_reasons(
         state.reasons.by_group.get(entry.group, {}),
         state.reasons.by_class.get(_class_key(entry, state), {}),

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from kaicore.rules.groups.labels import refused
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
+from kaicore.rules.objects.wire import count_in
 
 _KAI = "kai.scheduler"
 TOPOLOGY_ANNOTATION = f"{_KAI}/topology"
@@ -24,13 +26,9 @@ SPARES_ANNOTATION = f"{_KAI}/segment-spare-nodes"
 
 _SEGMENTS = (SEGMENT_SIZE_ANNOTATION, SEGMENT_REQUIRED_ANNOTATION, SEGMENT_PREFERRED_ANNOTATION, SPARES_ANNOTATION)
 
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
-_MOST_LETTERS = 80
-
 
 def kai_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
-    """Return where all pods of an object are to be; None where nothing is said.
+    """Return the constraint of all pods of an object; None without one.
 
     Args:
         annotations: of the topmost owner, or of a pod that has none.
@@ -48,7 +46,7 @@ def kai_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
 
 
 def pod_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
-    """Return where pods without an owner that stands for a group are to be; None where nothing is said.
+    """Return the constraint of pods without an owner that stands for a group; None without one.
 
     Segments are of the pods of an owner: without one, they are a problem.
     """
@@ -56,7 +54,7 @@ def pod_topology(annotations: Mapping[str, str]) -> TopologyConstraint | None:
     if constraint is None and names_segments(annotations):
         name = next(name for name in _SEGMENTS if name in annotations)
         problem = "has no owner of which the pods of a segment could be"
-        return TopologyConstraint(kind=KAI_TOPOLOGY, problem=f"metadata.annotations[{name}]: {problem}")
+        return refused(KAI_TOPOLOGY, f"metadata.annotations[{name}]", problem)
     return constraint
 
 
@@ -79,7 +77,7 @@ def segments(
     size: int = 0,
     ranked: bool = True,
 ) -> TopologyConstraint | None:
-    """Return the segments in which the pods of a set are placed; None where nothing is said.
+    """Return the segments in which the pods of a set are placed; None without any.
 
     Segments are slices by the pods' own index. Those beyond the minimum of the set start when their pods come.
 
@@ -94,24 +92,22 @@ def segments(
         return None
     where = where if given is annotations else "metadata"
 
-    def refused(name: str, problem: str) -> TopologyConstraint:
-        value = given.get(name)
-        shown = "" if value is None else f": {value[:_MOST_LETTERS]!r}"
-        return TopologyConstraint(kind=KAI_TOPOLOGY, problem=f"{where}.annotations[{name}]: {problem}{shown}")
+    def impossible(name: str, problem: str) -> TopologyConstraint:
+        return refused(KAI_TOPOLOGY, f"{where}.annotations[{name}]", problem, given.get(name))
 
     if not ranked:
         needs = f"needs pods that tell their index; name the label in {INDEX_LABEL_ANNOTATION}"
-        return refused(SEGMENT_SIZE_ANNOTATION, needs)
-    length = size or _count(given.get(SEGMENT_SIZE_ANNOTATION, ""))
+        return impossible(SEGMENT_SIZE_ANNOTATION, needs)
+    length = size or count_in(given.get(SEGMENT_SIZE_ANNOTATION, ""))
     if length is None or length < 2 or (pods and length > pods):
         most = f"from 2 to the {pods} pods that there are" if pods else "of 2 or more"
-        return refused(SEGMENT_SIZE_ANNOTATION, f"is no count {most}")
+        return impossible(SEGMENT_SIZE_ANNOTATION, f"is no count {most}")
     required, preferred = given.get(SEGMENT_REQUIRED_ANNOTATION, ""), given.get(SEGMENT_PREFERRED_ANNOTATION, "")
     if not (required or preferred):
-        return refused(SEGMENT_REQUIRED_ANNOTATION, f"is missing, and so is {SEGMENT_PREFERRED_ANNOTATION}")
-    spares = _count(given.get(SPARES_ANNOTATION, "0"))
+        return impossible(SEGMENT_REQUIRED_ANNOTATION, f"is missing, and so is {SEGMENT_PREFERRED_ANNOTATION}")
+    spares = count_in(given.get(SPARES_ANNOTATION, "0"))
     if spares is None:
-        return refused(SPARES_ANNOTATION, "is no count")
+        return impossible(SPARES_ANNOTATION, "is no count")
     names = [name for name in _SEGMENTS[1:3] if given.get(name)]
     return TopologyConstraint(
         topology=annotations.get(TOPOLOGY_ANNOTATION) or owner.get(TOPOLOGY_ANNOTATION, ""),
@@ -134,7 +130,7 @@ def misplaced_segments(annotations: Mapping[str, str]) -> TopologyConstraint:
     """Return the constraint of an object that asks for segments where nothing says of which pods."""
     name = next(name for name in _SEGMENTS if name in annotations)
     problem = "is for workers that have an index; put it on their pod template"
-    return TopologyConstraint(kind=KAI_TOPOLOGY, problem=f"metadata.annotations[{name}]: {problem}")
+    return refused(KAI_TOPOLOGY, f"metadata.annotations[{name}]", problem)
 
 
 def around_segments(whole: TopologyConstraint, slices: TopologyConstraint) -> TopologyConstraint:
@@ -146,8 +142,3 @@ def around_segments(whole: TopologyConstraint, slices: TopologyConstraint) -> To
         preferred=whole.preferred,
         field=f"{whole.field}, {slices.field}",
     )
-
-
-def _count(text: str) -> int | None:
-    """Return a count; None where it is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None

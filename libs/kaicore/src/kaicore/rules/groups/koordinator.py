@@ -9,16 +9,16 @@ from typing import Any
 
 from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.labels import refused
 from kaicore.rules.model.group import MatchPolicy, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.objects.wire import count_in
 
 GANG = "gang.scheduling.koordinator.sh"
 NAME_ANNOTATION = f"{GANG}/name"
 GROUP_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 MATCH_POLICY_ALIAS = "pod-group.scheduling.sigs.k8s.io/match-policy"
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
 
 MIN_AVAILABLE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 
@@ -28,7 +28,7 @@ def gang_problem(pod: Pod) -> Reason | None:
     text = gang_min_available(pod)
     if not text:
         return _malformed("is missing")
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) >= 2**31:
+    if count_in(text) is None:
         return _malformed(f"is no count: {text[:80]!r}")
     return None
 
@@ -62,7 +62,7 @@ def _is_name(name: object) -> bool:
 
 
 def match_policy(annotations: dict[str, str]) -> MatchPolicy:
-    """Return which pods count; as in Koordinator, once satisfied where nothing valid is said."""
+    """Return which pods count; as in Koordinator, once satisfied by default."""
     text = annotations.get(f"{GANG}/match-policy") or annotations.get(MATCH_POLICY_ALIAS)
     return MatchPolicy(text) if text in set(MatchPolicy) else MatchPolicy.ONCE_SATISFIED
 
@@ -73,8 +73,6 @@ INDEX_ANNOTATION = f"{GANG}/network-topology-index"
 _MUST_GATHER, _PREFER_GATHER = "MustGather", "PreferGather"
 _FIELD = f"metadata.annotations[{NETWORK_TOPOLOGY_ANNOTATION}]"
 
-#: Of a value that cannot be read people are shown so many letters.
-_MOST_LETTERS = 80
 _MOST_PODS = 2**31 - 1
 _LONGEST_NAME = 253
 
@@ -84,7 +82,7 @@ class _Impossible(Exception):
 
 
 def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyConstraint | None:
-    """Return at which layers of the network a gang must, and should, be within one domain; None where nothing is said.
+    """Return at which layers of the network a gang must, and should, be within one domain; None for no constraint.
 
     The layers may come in any order: the topology says which of them is the narrowest. They are about the pods of
     all gangs that start together, as in Koordinator. A layer's `podCountMultiple` holds whatever its strategy is. What
@@ -101,7 +99,7 @@ def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyCon
         if len(gang_group(annotations)) > 1:
             _check_alone(constraint.slices, pods)
     except _Impossible as error:
-        return TopologyConstraint(kind=CLUSTER_NETWORK_TOPOLOGY, problem=f"{_FIELD}: {error}: {text[:_MOST_LETTERS]!r}")
+        return refused(CLUSTER_NETWORK_TOPOLOGY, _FIELD, str(error), text)
     return constraint if constraint.required or constraint.preferred or constraint.slices else None
 
 

@@ -14,18 +14,17 @@ from msgspec.structs import replace
 
 from kaicore.errors import InvalidQuantity
 from kaicore.rules.events.reasons.group import Malformed
+from kaicore.rules.groups.labels import refused
 from kaicore.rules.model.group import RankSource, SliceLayer, SpreadRule, TopologyConstraint
 from kaicore.rules.model.node import KUEUE_TOPOLOGY
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import CPU, parse_amount
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.wire import count_in
 
 KUEUE_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 FAST_ADMISSION = "kueue.x-k8s.io/pod-group-fast-admission"
-
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
 
 
 def pod_group_problem(pod: Pod) -> Malformed | None:
@@ -33,7 +32,7 @@ def pod_group_problem(pod: Pod) -> Malformed | None:
     text = pod.annotations.get(TOTAL_COUNT)
     if text is None:
         return Malformed(problem=f"annotation {TOTAL_COUNT} is missing")
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
+    if not count_in(text):
         return Malformed(problem=f"annotation {TOTAL_COUNT} is no count of 1 or more: {text[:80]!r}")
     return None
 
@@ -74,9 +73,6 @@ _MOST_LAYERS = 3
 #: Most rules of spreading.
 _MOST_RULES = 2
 
-#: Python reads no number of thousands of digits, and people read no value of as many letters.
-_MOST_SLICE_DIGITS, _MOST_LETTERS = 10, 80
-
 
 class _Impossible(Exception):
     """Annotations that make no sense; names the one that is to blame."""
@@ -89,7 +85,7 @@ class _Impossible(Exception):
 def kueue_topology(
     annotations: Mapping[str, str], *, pods: int, where: str = "metadata", slice_size: int = 0
 ) -> TopologyConstraint | None:
-    """Return where the pods of a set are to be, None where nothing is said of it.
+    """Return the constraint of the pods of a set; None without one.
 
     Slices alone, without a level for all of them, may be anywhere: the smallest gaps are filled first.
 
@@ -97,7 +93,7 @@ def kueue_topology(
         annotations: of the pod template, or of a pod.
         pods: how many there are in all; 0 where it is not known.
         where: the metadata that they stand in, for people.
-        slice_size: of slices of which no size is said; 0 for none.
+        slice_size: the default of slices; 0 for none.
     """
     names = (*_PLACES, *_SLICES, GROUP_NAME, SPREADING)
     given = {name: annotations[name] for name in names if name in annotations}
@@ -106,17 +102,13 @@ def kueue_topology(
     try:
         return _constraint(given, pods=pods, where=where, slice_size=slice_size)
     except _Impossible as error:
-        return _refused(where, error.annotation, str(error), given.get(error.annotation))
+        field = f"{where}.annotations[{error.annotation}]"
+        return refused(KUEUE_TOPOLOGY, field, str(error), given.get(error.annotation))
 
 
 def refused_group(annotations: Mapping[str, str], *, where: str, problem: str) -> TopologyConstraint:
     """Return the constraint of a pod set with an invalid group of pod sets, and the problem."""
-    return _refused(where, GROUP_NAME, problem, annotations.get(GROUP_NAME))
-
-
-def _refused(where: str, annotation: str, problem: str, value: str | None) -> TopologyConstraint:
-    given = "" if value is None else f": {value[:_MOST_LETTERS]!r}"
-    return TopologyConstraint(kind=KUEUE_TOPOLOGY, problem=f"{where}.annotations[{annotation}]: {problem}{given}")
+    return refused(KUEUE_TOPOLOGY, f"{where}.annotations[{GROUP_NAME}]", problem, annotations.get(GROUP_NAME))
 
 
 def _constraint(given: Mapping[str, str], *, pods: int, where: str, slice_size: int) -> TopologyConstraint | None:
@@ -179,7 +171,7 @@ def _slices(given: Mapping[str, str], pods: int, default: int) -> tuple[SliceLay
     else:
         if not level:
             raise _Impossible(SLICE_SIZE, "needs podset-slice-required-topology")
-        size = _count(given[SLICE_SIZE])
+        size = count_in(given[SLICE_SIZE]) or 0
     if not level:
         return ()
     named = SLICE_SIZE if SLICE_SIZE in given else SLICE_REQUIRED
@@ -280,18 +272,13 @@ def _check_divides(annotation: str, size: int, pods: int) -> None:
         raise _Impossible(annotation, f"{pods} pods are not divided by slices of {size}")
 
 
-def _count(text: str) -> int:
-    """Return a count; 0 where it is none."""
-    return int(text) if text.isdecimal() and len(text) <= _MOST_SLICE_DIGITS and int(text) < 2**31 else 0
-
-
 def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> RankSource | None:
     """Return where pods tell their rank, with the number of the first one as Kueue has it; what is none counts as 0.
 
     Args:
         source: where they tell it by themselves; None where they do not.
     """
-    offset = _count(annotations.get(INDEX_OFFSET, ""))
+    offset = count_in(annotations.get(INDEX_OFFSET, ""))
     if source is None or not offset:
         return source
     return replace(source, offset=offset)
@@ -300,4 +287,4 @@ def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> Ran
 def pod_group_rank(annotations: Mapping[str, str]) -> RankSource:
     """Return where the pods of a pod group of Kueue tell their rank."""
     label = annotations.get(INDEX_NAMED_BY) or INDEX_LABEL
-    return RankSource(label, _count(annotations.get(INDEX_OFFSET, "")))
+    return RankSource(label, count_in(annotations.get(INDEX_OFFSET, "")) or 0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from kaicore.errors import InvalidObject
 from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.group import RankSource
+from kaicore.rules.model.group import RankSource, TopologyConstraint
 from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import parse_duration
@@ -68,7 +68,7 @@ PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
 
 
 def preemption_delay_us(pod: Pod) -> int:
-    """Return the delay in microseconds, 0 where none is said. Raises InvalidObject: it is no duration."""
+    """Return the delay in microseconds; 0 without one. Raises InvalidObject: it is no duration."""
     text = pod.annotations.get(PREEMPTION_DELAY_ANNOTATION)
     if not text:
         return 0
@@ -116,7 +116,7 @@ def declared_limit_s(labels: Mapping[str, str], annotations: Mapping[str, str]) 
 
 
 def least_limit_s(*limits: int) -> int:
-    """Return the least of some limits in seconds, of which 0 and less are none; 0 without any."""
+    """Return the least positive limit in seconds; 0 without any."""
     return min((limit for limit in limits if limit > 0), default=0)
 
 
@@ -155,6 +155,17 @@ def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:
 def _number(pod: Pod, name: str) -> int:
     text = pod.labels.get(name) or pod.annotations.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS else NO_RANK
+
+
+#: Of a value that cannot be read people are shown so many letters.
+_MOST_LETTERS = 80
+
+
+def refused(kind: str, field: str, problem: str, value: object = None) -> TopologyConstraint:
+    """Return the constraint of pods with an impossible one: what is wrong with which field."""
+    given = value[:_MOST_LETTERS] if isinstance(value, str) else value
+    shown = "" if value is None else f": {given!r}"
+    return TopologyConstraint(kind=kind, problem=f"{field}: {problem}{shown}")
 
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")

@@ -12,16 +12,15 @@ from msgspec.structs import replace
 
 from kaicore.rules.groups.kai_topology import named_topology, segment_rank, segments
 from kaicore.rules.groups.kueue import GROUP_NAME, kueue_rank, kueue_topology, refused_group
+from kaicore.rules.groups.labels import refused
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.node import HYPER_NODE
+from kaicore.rules.objects.wire import count_in
 
 MODE = "volcano.sh/network-topology-mode"
 HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"
 
 _HARD, _SOFT = "hard", "soft"
-
-#: Python reads no number of thousands of digits, and people read no value of as many letters.
-_MOST_TIER_DIGITS, _MOST_LETTERS = 10, 80
 
 
 def tier_topology(*, mode: str, tier: int | None, tier_name: str, field: str) -> TopologyConstraint:
@@ -33,14 +32,14 @@ def tier_topology(*, mode: str, tier: int | None, tier_name: str, field: str) ->
         mode: `hard`, which is also the default, or `soft`.
         tier: the highest that is allowed; None for none.
         tier_name: the same by its name; empty for none.
-        field: where this is said, for people.
+        field: its path, for people.
     """
     if mode not in ("", _HARD, _SOFT):
-        return refused_tiers(f"{field}.mode", "is neither hard nor soft", mode)
+        return refused(HYPER_NODE, f"{field}.mode", "is neither hard nor soft", mode)
     if tier is not None and tier_name:
-        return refused_tiers(f"{field}.highestTierName", "excludes highestTierAllowed", tier_name)
+        return refused(HYPER_NODE, f"{field}.highestTierName", "excludes highestTierAllowed", tier_name)
     if tier is not None and tier < 0:
-        return refused_tiers(f"{field}.highestTierAllowed", "is no tier of 0 or more", tier)
+        return refused(HYPER_NODE, f"{field}.highestTierAllowed", "is no tier of 0 or more", tier)
     level = "" if mode == _SOFT else tier_name if tier is None else str(tier)
     by = "highestTierName" if tier is None else "highestTierAllowed"
     return TopologyConstraint(required=level, field=f"{field}.{by}" if level else "", kind=HYPER_NODE, closest=True)
@@ -56,18 +55,12 @@ def annotated_tiers(annotations: Mapping[str, str], *, where: str = "metadata") 
     if mode is None and tier is None:
         return None
     if mode not in (None, "", _HARD, _SOFT):
-        return refused_tiers(f"{where}.annotations[{MODE}]", "is neither hard nor soft", mode)
-    if tier and not (tier.isdecimal() and len(tier) <= _MOST_TIER_DIGITS):
-        return refused_tiers(f"{where}.annotations[{HIGHEST_TIER}]", "is no tier of 0 or more", tier)
+        return refused(HYPER_NODE, f"{where}.annotations[{MODE}]", "is neither hard nor soft", mode)
+    if tier and count_in(tier) is None:
+        return refused(HYPER_NODE, f"{where}.annotations[{HIGHEST_TIER}]", "is no tier of 0 or more", tier)
     level = str(int(tier)) if tier and mode != _SOFT else ""
     field = f"{where}.annotations[{HIGHEST_TIER}]" if level else ""
     return TopologyConstraint(required=level, field=field, kind=HYPER_NODE, closest=True)
-
-
-def refused_tiers(field: str, problem: str, value: object) -> TopologyConstraint:
-    """Return the constraint of a set with an impossible place in the network."""
-    given = value[:_MOST_LETTERS] if isinstance(value, str) else value
-    return TopologyConstraint(kind=HYPER_NODE, problem=f"{field}: {problem}: {given!r}")
 
 
 class PodSetTemplate(NamedTuple):
@@ -76,10 +69,10 @@ class PodSetTemplate(NamedTuple):
     Attributes:
         where: the path of its metadata in the object, for people.
         pods: how many pods the set has in all; 0 where it is not known.
-        slice_size: of slices of which no size is said; 0 for none.
+        slice_size: the default of slices; 0 for none.
         rank: where its pods tell their rank by themselves; None where they do not.
         leads: whether its pods lead others, so that KAI's segments are not of them.
-        works: whether its pods are those of which the segments are that the owner asks for.
+        works: whether the owner's segments are of its pods.
         segment_size: pods of a segment, where the object itself says it; 0 where it does not.
     """
 

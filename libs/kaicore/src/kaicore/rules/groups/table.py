@@ -7,7 +7,7 @@ group's oldest pod, and the rest has the defaults of Kubernetes.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -107,24 +107,33 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gathering = koordinator.gather_strategy(annotations, pods=count) if gang else None
     topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
     root = PodSet(min_pods=count, topology=topology, rank=koordinator.topology_index(gathering))
-    return Group(
-        key=member.group,
-        namespace=oldest.namespace,
-        name=member.group.split("/", 2)[2],
+    return _group_of_pods(
+        oldest,
+        member,
         uid="" if gang else oldest.uid,
         origin=labels.SIGS_POD_GROUP if gang else POD,
         sets=(root,),
-        queue=labels.queue_of(oldest),
-        priority=oldest.priority,
-        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
-        created_at=oldest.created_at,
         together=_together(koordinator.gang_group(annotations), member.group) if gang else (),
         match_policy=koordinator.match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0
         if gang or labels.preemption_delay_problem(oldest)
         else labels.preemption_delay_us(oldest),
+    )
+
+
+def _group_of_pods(oldest: Pod, member: Membership, **given: Any) -> Group:
+    """Return a group of pods without an object; its oldest pod speaks for all."""
+    return Group(
+        key=member.group,
+        namespace=oldest.namespace,
+        name=member.group.split("/", 2)[2],
+        queue=labels.queue_of(oldest),
+        priority=oldest.priority,
+        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
+        created_at=oldest.created_at,
         provisioning_class=_provisioning_class(oldest),
         admitted=labels.is_admitted(oldest),
+        **given,
     )
 
 
@@ -137,23 +146,12 @@ def _pod_topology(pod: Pod) -> TopologyConstraint | None:
 
 
 def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
-    """Return a pod group of Kueue; its oldest pod speaks for all."""
+    """Return a pod group of Kueue."""
     size = pod_group_size(oldest)
     topology = kueue_topology(oldest.annotations, pods=size)
     least = size if starts_whole(oldest) else 1
-    return Group(
-        key=member.group,
-        namespace=oldest.namespace,
-        name=member.group.split("/", 2)[2],
-        origin=labels.KUEUE_WORKLOAD,
-        sets=(PodSet(min_pods=least, topology=topology, rank=pod_group_rank(oldest.annotations)),),
-        queue=labels.queue_of(oldest),
-        priority=oldest.priority,
-        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
-        created_at=oldest.created_at,
-        provisioning_class=_provisioning_class(oldest),
-        admitted=labels.is_admitted(oldest),
-    )
+    root = PodSet(min_pods=least, topology=topology, rank=pod_group_rank(oldest.annotations))
+    return _group_of_pods(oldest, member, origin=labels.KUEUE_WORKLOAD, sets=(root,))
 
 
 def _provisioning_class(pod: Pod) -> str:

@@ -76,7 +76,7 @@ class LeaseWatch:
         """True if a cluster's lease is over by its holder's own clock, whatever time that shows.
 
         Args:
-            lease_us: of its last renewal; 0 where there was none, so that there is nothing to wait for.
+            lease_us: of its last renewal; 0 where there was none: then nothing is waited for.
             now: microseconds of the hub's clock.
         """
         return lease_us == 0 or self.silent_us(cluster, now=now) >= waiting_us(lease_us)

@@ -178,7 +178,7 @@ class HubState:
     def _fold_cluster(self, event: Event, payload: payloads.HubPayload) -> None:
         registered = isinstance(payload, payloads.ClusterRegistered)
         if not registered and getattr(payload, "cluster", "") not in {"", *self.clusters}:
-            # Of a cluster that was never registered.
+            # The cluster was never registered.
             return
         match payload:
             case payloads.ClusterRegistered(cluster):
@@ -195,7 +195,7 @@ class HubState:
                 entry.removed, entry.lost, entry.version = True, lost, event.version
             case payloads.LeaseRenewed(cluster, _, lease_us):
                 entry = self.clusters[cluster]
-                # Of several holders, and of settings that changed, the longest is waited for.
+                # The longest of several holders and of changed settings is waited for.
                 entry.lease_us, entry.lease_version = max(entry.lease_us, lease_us), event.version
                 entry.renewed_at = event.recorded_at
             case payloads.QueueBounded(queue, limits):
@@ -208,7 +208,7 @@ class HubState:
     def _fold_dispatch(self, event: Event, payload: payloads.HubPayload) -> None:
         entry = self.dispatches.get(event.stream.partition("/")[2])
         if entry is None:
-            # Of a dispatch that was never submitted.
+            # The dispatch was never submitted.
             return
         entry.version = event.version
         match payload:

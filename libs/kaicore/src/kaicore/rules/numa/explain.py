@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from kaicore.errors import InvalidObject
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.events.reasons.numa import (
     NumaMemoryGroups,
     NumaNeverFits,
@@ -204,7 +205,7 @@ class _Explanation:
         if not self._single and len({hint.width for hint in hints}) > 1:
             widths = sorted({hint.width for hint in hints}, reverse=True)
             detail = " but ".join(
-                f"{' and '.join(hint.resource for hint in hints if hint.width == width)} on {_zones(width)}"
+                f"{' and '.join(hint.resource for hint in hints if hint.width == width)} on {plural(width, 'zone')}"
                 for width in widths
             )
             widest = max(hints, key=lambda hint: hint.width)
@@ -281,7 +282,3 @@ _EXPLANATIONS: dict[type[AlignmentReason], str] = {
     NumaZonesApart: "free, but not on zones that may serve together",
     NumaMemoryGroups: "enough is free, but the zones are grouped by other pods' memory",
 }
-
-
-def _zones(count: int) -> str:
-    return f"{count} zone{'' if count == 1 else 's'}"

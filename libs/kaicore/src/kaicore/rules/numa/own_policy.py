@@ -115,7 +115,7 @@ class PodNumaPolicy(msgspec.Struct, frozen=True):
 def pod_numa_policy(pod: Pod, aligned: AlignedRequest) -> PodNumaPolicy | None:
     """Return the policy that a pod's annotations ask for, None when they ask for none.
 
-    Raises InvalidObject: the annotations ask for something that there is not.
+    Raises InvalidObject: the annotations ask for something unknown.
     """
     text, names = pod.annotations.get(POLICY_ANNOTATION), pod.annotations.get(RESOURCES_ANNOTATION)
     if text is None and names is None:

@@ -211,7 +211,7 @@ class _Group:
         return verdict
 
     def _conflicts(self, cells: Ints, width: int, members: _Masks) -> Flags:
-        """Of the first masks of a width those that the memory groups forbid; shape (rows, masks)."""
+        """The first masks of a width that the memory groups forbid; shape (rows, masks)."""
         masks = self._table.masks[self._table.slices[width]][: len(members)]
         used = cells != 0
         if not used.any():

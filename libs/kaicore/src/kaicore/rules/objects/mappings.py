@@ -3,6 +3,8 @@
 Where an object was written by hand, the types of its fields are checked, and an error names the full path.
 """
 
+import re
+from collections.abc import Iterator
 from copy import deepcopy
 from hashlib import sha1, sha256
 from typing import Any, TypeVar
@@ -189,16 +191,45 @@ class Fields:
             raise self.error(name, "must be a list of mappings")
         return [Fields(self.subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
 
-    def decoded(self, kind: type[_PartT]) -> _PartT:
-        """Return the mapping as something that is decoded. Raises InvalidObject: it cannot be."""
+    def named(self, name: str) -> "Iterator[tuple[str, Fields]]":
+        """Yield the mappings of a mapping, in order of their names. Raises InvalidObject: see `inside`."""
+        inside = self.inside(name)
+        for key in sorted(inside.value):
+            yield key, Fields(self.subject, inside.inside(key).value, f"{inside.path}[{key}]")
+
+    def read(self, name: str, kind: type[_PartT]) -> _PartT | None:
+        """Return a value of another type; None where there is none. Raises InvalidObject: it is none of the type."""
+        value = self.value.get(name)
         try:
-            return msgspec.convert(self.value, kind)
-        except msgspec.ValidationError as error:
-            raise InvalidObject(self.subject, self.path, self.value, str(error)) from error
+            return None if value is None else msgspec.convert(value, kind)
+        except (msgspec.ValidationError, OverflowError) as error:
+            path, at, problem = misfit(error, value)
+            raise InvalidObject(self.subject, self.where(name) + path, at, problem) from error
 
     def copy(self, name: str) -> Any:
         """Return a mapping's deep copy, an empty one where there is none. Raises InvalidObject: it is no mapping."""
         return deepcopy(self.inside(name).value)
+
+
+_PATH = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+def misfit(error: Exception, value: object) -> tuple[str, object, str]:
+    """Return the path of what msgspec cannot convert in a value, what stands there, and what is wrong with it."""
+    problem, path = str(error), ""
+    if match := _PATH.search(problem):
+        problem, path = problem[: match.start()], match[1]
+    for name, index in _STEP.findall(path):
+        value = _step(value, name or index)
+    return path, value, problem
+
+
+def _step(value: Any, step: str) -> Any:
+    try:
+        return value[int(step)] if isinstance(value, list) else value[step]
+    except (LookupError, TypeError, ValueError):
+        return value
 
 
 def spec_of(owner: Object) -> Fields:

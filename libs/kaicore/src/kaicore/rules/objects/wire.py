@@ -83,6 +83,7 @@ class PlainObject(KubernetesObject):
 DEFAULT_SCHEDULER = "default-scheduler"
 
 _INT32 = range(-(2**31), 2**31)
+_MOST_DIGITS = 10
 
 
 def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:
@@ -96,6 +97,13 @@ def int32(value: int, *, subject: str, field: str, lost: Lost) -> int:
 def said_count(value: object) -> int:
     """Return a count that a status says; what is no count says nothing."""
     return min(max(int(value), 0), _INT32[-1]) if isinstance(value, int) else 0
+
+
+def count_in(text: str) -> int | None:
+    """Return the count that a text says; None where it is none, or beyond 32 bits."""
+    # Python reads no number of thousands of digits.
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+    return number if 0 <= number <= _INT32[-1] else None
 
 
 def seconds(time: datetime | None) -> int | None:

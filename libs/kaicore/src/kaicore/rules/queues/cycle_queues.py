@@ -333,7 +333,7 @@ class CycleQueues:
     def keeps_shares(self, requests: GroupRequests) -> bool:
         """Tell whether no queue, nor any above it, has more than its fair share once groups start so much.
 
-        Of what work does not ask for, more may be used; where nothing is divided, nothing is more than a share.
+        More may be used of resources that work does not ask for; where nothing is divided, nothing exceeds a share.
         """
         before = self.savepoint()
         for group, request in requests:

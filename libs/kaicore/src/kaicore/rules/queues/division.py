@@ -118,7 +118,7 @@ def divide(
     """Divide a cluster.
 
     Args:
-        totals: by resource, what there is for all of them.
+        totals: by resource, for all of them.
         requested: by queue and resource, what its own work (not that of the queues below it) holds and waits for.
         usage: by queue and resource, what it and those below it used in the past, in `USAGE_SCALE`; None for nothing.
         k_milli: how much that counts, in thousandths.

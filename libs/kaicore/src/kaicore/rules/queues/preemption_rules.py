@@ -28,7 +28,7 @@ LOCAL_QUEUE, CLUSTER_QUEUE, COHORT, COHORT_TREE, ANY = SCOPES = (
 #: The label of Kueue that names work's priority class; of work without it, rules see its pods' PriorityClass there.
 PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 
-#: Of what may be evicted, with what needs room.
+#: Comparisons of evictable work with the work that needs room.
 COMPARISONS = {
     "LessThan": operator.lt,
     "GreaterThan": operator.gt,

@@ -51,7 +51,7 @@ def resolve(
     """Look up what the sets of a group name.
 
     Args:
-        topologies: those that there are; the answer holds as long as its `revision`.
+        topologies: the known ones; the answer holds as long as its `revision`.
         group: `<kind> <namespace>/<name>`, for reasons.
         of_flavors: names of Kueue's topologies that the flavors of the group's queue name, in the queue's order.
 

@@ -146,7 +146,7 @@ class TopologyTree:
 
     @property
     def outside(self) -> tuple[int, ...]:
-        """Of each level, how many nodes are in none of its domains."""
+        """The number of nodes in no domain, by level."""
         return tuple(len(self._nodes) - level.nodes for level in self._levels)
 
     def put(self, name: str, labels: Mapping[str, str]) -> None:

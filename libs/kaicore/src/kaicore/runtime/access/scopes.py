@@ -37,7 +37,7 @@ def key_hash(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AccessScope:
-    """A part of what there is.
+    """A part of all data.
 
     Attributes:
         cluster: its name, or `*` for all.
@@ -105,7 +105,7 @@ class Caller:
         return any(scope.records and scope.cluster in (ANY, cluster) for scope in self.scopes)
 
     def view(self, cluster: str) -> View | None:
-        """Return what the caller may see of a cluster; None where it may not learn that there is one."""
+        """Return what the caller may see of a cluster; None where it may not know the cluster."""
         matching = [one.namespace for one in self.scopes if not one.records and one.cluster in (ANY, cluster)]
         if not matching:
             return None

@@ -44,7 +44,7 @@ class Flag(Protocol):
 
     @property
     def kind(self) -> type:
-        """Of its value."""
+        """The type of its value."""
 
     @property
     def description(self) -> str:

@@ -65,7 +65,7 @@ class Family(ABC):
 
     @abstractmethod
     def samples(self) -> Iterator[Sample]:
-        """Yield what there is to show."""
+        """Yield the metrics to show."""
 
 
 class Counter(Family):

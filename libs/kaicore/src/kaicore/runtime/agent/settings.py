@@ -59,7 +59,7 @@ _SettingsT = TypeVar("_SettingsT", bound=AgentSettings)
 def read_agent_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _SettingsT:
     """Read settings from flags and the environment; flags win.
 
-    Raises ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
+    Raises ConfigurationError: naming each setting that is missing or impossible, and each unknown flag.
 
     Args:
         argv: arguments without the program's name; by default the process's.

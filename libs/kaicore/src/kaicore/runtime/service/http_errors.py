@@ -47,7 +47,7 @@ def add_error_handlers(app: FastAPI) -> None:
 async def only_known_parameters(request: Request) -> None:
     """Refuse a query with parameters that the route does not have: a filter that is misspelled lets all through.
 
-    Raises HTTPException: 400, naming them and those that there are.
+    Raises HTTPException: 400, naming them and the valid ones.
     """
     dependant: Dependant = request.scope["route"].dependant
     of = (dependant, *dependant.dependencies)

@@ -60,7 +60,7 @@ def _run(services: Sequence[tuple[Service[Any], ServiceSettings]], *, forks: For
 
 async def _run_together(services: Sequence[tuple[Service[Any], ServiceSettings]], forks: ForkServer | None) -> int:
     stopping = asyncio.Event()
-    # Metrics of modules, and of the process, are in the registry that there is of old: one service shows it.
+    # Metrics of modules and of the process are in the global registry: one service shows it.
     registries = [*(CollectorRegistry() for _ in services[1:]), REGISTRY]
     running = [
         asyncio.create_task(_named(service, settings, stopping, registry, forks if service.starts else None))

@@ -461,7 +461,7 @@ _OUTCOMES = (
     payloads.PodEvicted,
     payloads.EvictionFailed,
 )
-_TOLD = names_in_logs(cls.__name__ for cls in (*_DECISIONS, *_OUTCOMES))
+_OF_PODS = names_in_logs(cls.__name__ for cls in (*_DECISIONS, *_OUTCOMES))
 _DECIDED = names_in_logs(cls.__name__ for cls in _DECISIONS)
 
 #: What tells that a group's object, or its only pod, is there, or is not.
@@ -578,7 +578,7 @@ async def _events(log: EventLog, cluster: str, pods: Iterable[str], span: SpanAn
     for start in range(0, len(streams), _STREAMS):
         where = Filter(streams=tuple(streams[start : start + _STREAMS]))
         page = events_of(log, cluster, after=span.first - 1, upto=span.last, where=where)
-        events += [event async for event in page if event.type in _TOLD]
+        events += [event async for event in page if event.type in _OF_PODS]
     return sorted(events, key=lambda event: event.position)
 
 

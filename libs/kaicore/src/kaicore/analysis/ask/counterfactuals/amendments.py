@@ -56,12 +56,12 @@ def node_amendments(asked: Asked) -> Iterator[Amendment]:
     mended = [pair for obstacles in asked.obstacles if (pair := _mended(asked, obstacles.row, obstacles.reasons))]
     for number, (before, after, words) in enumerate(mended):
         if number < _MOST_ALONE:
-            yield asked.edit_nodes("tend-node", words, [(before, after)])
+            yield asked.edit_nodes(words, [(before, after)])
     count = 2
     while count <= min(len(mended), len(asked.fellows)):
         some = mended[:count]
         message = "; ".join(words for _, _, words in some)
-        yield asked.edit_nodes("tend-node", message, [(before, after) for before, after, _ in some])
+        yield asked.edit_nodes(message, [(before, after) for before, after, _ in some])
         count *= 2
 
 

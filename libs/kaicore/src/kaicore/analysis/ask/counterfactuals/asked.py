@@ -242,15 +242,14 @@ class Asked:
         assert node is not None
         return node
 
-    def edit_nodes(self, kind: str, message: str, pairs: Sequence[tuple[Node, Node]], **more: object) -> Amendment:
+    def edit_nodes(self, message: str, pairs: Sequence[tuple[Node, Node]], **more: object) -> Amendment:
         """Return that nodes are changed.
 
         Args:
-            kind: see `Amendment`; so is what follows.
             pairs: nodes as they are, each with what it is to become.
         """
         return Amendment(
-            kind,
+            "tend-node",
             message,
             Effort.TEND_NODE,
             facts=[NodeObserved(after) for _, after in pairs],

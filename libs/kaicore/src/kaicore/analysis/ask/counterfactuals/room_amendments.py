@@ -237,7 +237,7 @@ def _with_priority(pod: Pod, *, priority: int) -> Pod:
 
 
 def _more_nodes(asked: Asked) -> Iterator[Amendment]:
-    """Yield that nodes are added: like one that there is, or at least as large as it takes."""
+    """Yield that nodes are added: like a present one, or at least as large as it takes."""
     if not any(reason.of_nodes for reason in asked.reasons):
         return
     kinds: dict[object, Node] = {}

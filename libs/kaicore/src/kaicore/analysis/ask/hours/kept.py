@@ -31,7 +31,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 
-#: Labels of pods by which owners are distinguished in kept hours unless others are said.
+#: Labels of pods by which owners are distinguished in kept hours by default.
 LABELS = ("project",)
 _LEVEL = 1
 #: Events that are counted before others get their turn.

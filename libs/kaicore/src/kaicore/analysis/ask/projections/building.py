@@ -35,7 +35,7 @@ class GenerationStore(Protocol):
     """The store of read models; `ViewStore` says what each call does."""
 
     async def generations(self, cluster: str) -> list[Generation]:
-        """Return the generations that there are, the oldest first."""
+        """Return the generations, the oldest first."""
 
     async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
         """Begin a generation without rows."""
@@ -120,7 +120,7 @@ class Builder:
             before, generation = generation, await _newest(store, cluster)
             if generation == before:
                 break
-            # Another builder has moved on meanwhile: of which position the rows are is not known.
+            # Another builder has moved on meanwhile: the position of the rows is unknown.
         if generation is None:
             return None
         # Not by way of PastStates, which makes bytes of states for later questions: here are none.
@@ -132,7 +132,7 @@ class Builder:
 
     @classmethod
     async def anew(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
-        """Begin a generation, beside those that there are.
+        """Begin a generation, beside the others.
 
         Raises EventsRetired: the log's first events are gone, and no state was kept with them.
         """
@@ -243,7 +243,7 @@ class Builder:
         self.generation = self.generation._replace(position=event.position, recorded_at=event.recorded_at)
 
     async def catch_up(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
-        """Take in all events that there are now; then this generation is the one that is read.
+        """Take in all events; then this generation is the one that is read.
 
         Args:
             progress: called with the position that is reached, and the one that will be.
@@ -275,7 +275,7 @@ class FoldedRows:
         """Fold a state on; see `fold_on` for the errors, after which it may be called again."""
         self._began, began = state.position, state.recorded_at
         if state.position != self._at:
-            # Of the hour that has begun, a part is unknown.
+            # A part of the hour that has begun is unknown.
             self._rows, self._after = {}, state.position
             self.minutes = began // MINUTE_US * MINUTE_US, 0
             self.hours = began and began // HOUR_US * HOUR_US + HOUR_US, 0

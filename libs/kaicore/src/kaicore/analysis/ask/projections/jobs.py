@@ -18,7 +18,7 @@ from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import WHOLE
 
 JobState = Literal["waiting", "running", "completed", "failed", "evicted", "deleted"]
-#: Of what has pods in several states, the first one counts.
+#: The first one counts of a job with pods in several states.
 _STATES: tuple[JobState, ...] = ("running", "waiting", "failed", "evicted", "deleted", "completed")
 _BROKEN = ("failed", "evicted")
 _HOUR_US = 3_600_000_000

@@ -28,7 +28,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
 from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 
-#: Of what the rows are made; another one makes all of them anew. Since 4, GPUs are counted in thousandths;
+#: The version of the rows; another one makes all of them anew. Since 4, GPUs are counted in thousandths;
 #: since 5, pods have a user and why they ended; since 6, the queue that they are given.
 PROJECTION_SCHEMA = 6
 

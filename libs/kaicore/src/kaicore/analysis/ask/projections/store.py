@@ -145,7 +145,7 @@ class ViewStore:
     # Building.
 
     async def generations(self, cluster: str) -> list[Generation]:
-        """Return the generations that there are, the oldest first."""
+        """Return the generations, the oldest first."""
         return [Generation(**row) for row in await self._read(_GENERATIONS, {"cluster": cluster})]
 
     async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
@@ -271,7 +271,7 @@ class ViewStore:
         """Return rows of a table of read models.
 
         Args:
-            where: further conditions, in SQL, of which `values` are the parameters.
+            where: further conditions, in SQL, with the parameters `values`.
             order: columns, in SQL.
         """
         query = sql.SQL("{} {} {} LIMIT %(limit)s").format(

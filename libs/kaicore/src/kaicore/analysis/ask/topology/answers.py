@@ -84,7 +84,7 @@ class LevelAnswer(Answer, frozen=True, kw_only=True):
 
 
 class TopologyAnswer(Answer, frozen=True, kw_only=True):
-    """A topology over the nodes that there are.
+    """A topology over the present nodes.
 
     Attributes:
         kind: of the object that defines it, with its API group.

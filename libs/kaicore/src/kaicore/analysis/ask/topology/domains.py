@@ -76,7 +76,7 @@ class Slot:
 
 
 def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | None:
-    """Read what one pod asks for; None where nothing is said.
+    """Read the request of one pod; None without any.
 
     Raises InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
 
@@ -118,7 +118,7 @@ def _amounts(text: str, resources: Collection[str]) -> Amounts:
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
-    """Read sizes of segments, such as `4,18`, in order; none where nothing is said.
+    """Read sizes of segments, such as `4,18`, in order.
 
     Raises InvalidObject: one is no number of 1 or more.
     """
@@ -147,7 +147,7 @@ def topology_assignments(
 
     Raises:
         InvalidObject: there is no such version.
-        UnknownSubject: there is no such group, or it asks for no topology that there is.
+        UnknownSubject: there is no such group, or it asks for no known topology.
     """
     if version not in VERSIONS:
         raise InvalidObject("question", "version", version, f"is none of {', '.join(VERSIONS)}")
@@ -288,7 +288,7 @@ def _wanted(keys: Sequence[TopologyKey], name: str) -> list[TopologyKey]:
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """The nodes that there are, by row: all that have ever been."""
+    """The present nodes by row, among all that have ever been."""
 
     names: list[str]
     present: Flags

@@ -97,7 +97,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Part of a question."""
+    """Part of a question or a patch."""
 
 
 class PatchText(_Part, frozen=True, kw_only=True):
@@ -125,11 +125,7 @@ class HistoryQuestion(_Part, frozen=True, kw_only=True):
     policies: bool = False
 
 
-class _PatchPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Part of a patch."""
-
-
-class NodesToAdd(_PatchPart, frozen=True, kw_only=True):
+class NodesToAdd(_Part, frozen=True, kw_only=True):
     """Nodes that are there from the beginning on.
 
     Attributes:
@@ -144,7 +140,7 @@ class NodesToAdd(_PatchPart, frozen=True, kw_only=True):
     prefix: str = ""
 
 
-class NodesToChange(_PatchPart, frozen=True, kw_only=True):
+class NodesToChange(_Part, frozen=True, kw_only=True):
     """Nodes that are another way from the beginning on.
 
     Attributes:
@@ -163,7 +159,7 @@ class NodesToChange(_PatchPart, frozen=True, kw_only=True):
     unschedulable: bool | None = None
 
 
-class NodesPatch(_PatchPart, frozen=True, kw_only=True):
+class NodesPatch(_Part, frozen=True, kw_only=True):
     """The changes of nodes; `remove` has names, with `*` and `?`."""
 
     add: tuple[NodesToAdd, ...] = ()
@@ -171,7 +167,7 @@ class NodesPatch(_PatchPart, frozen=True, kw_only=True):
     change: tuple[NodesToChange, ...] = ()
 
 
-class SharePatch(_PatchPart, frozen=True, kw_only=True):
+class SharePatch(_Part, frozen=True, kw_only=True):
     """A queue's amounts of one resource; `unlimited` for no bound."""
 
     quota: str | int | None = None
@@ -179,7 +175,7 @@ class SharePatch(_PatchPart, frozen=True, kw_only=True):
     weight: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class QueuePatch(_PatchPart, frozen=True, kw_only=True):
+class QueuePatch(_Part, frozen=True, kw_only=True):
     """The changes of one queue; `resources` by name, such as `gpu`, `cpu`, `memory`."""
 
     parent: str | None = None
@@ -187,7 +183,7 @@ class QueuePatch(_PatchPart, frozen=True, kw_only=True):
     resources: dict[str, SharePatch] = {}
 
 
-class Patch(_PatchPart, frozen=True, kw_only=True):
+class Patch(_Part, frozen=True, kw_only=True):
     """An alternative.
 
     Attributes:

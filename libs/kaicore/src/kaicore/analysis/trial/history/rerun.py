@@ -120,7 +120,7 @@ class SimulatedPods:
     # What comes from outside.
 
     def begin(self) -> None:
-        """Go on with the pods that there are, and have the others come."""
+        """Go on with the present pods, and have the others come."""
         begin = self._history.begin
         for lineage in self._history.lineages:
             entry = self._state.pods.get(lineage.uid)
@@ -608,7 +608,7 @@ class Rerun:
             case payloads.NodeDeleted(name=name):
                 self.record(stream, payload)
                 self._kubelets.look_at(name)
-                # Of a node that is not to be there from the beginning on, the pods' end is not waited for.
+                # The end of pods on nodes that are absent from the beginning is not waited for.
                 self.pods.lose_node(name, after=COLLECTED_US if self.figures.cycles else 0)
             case _:
                 self.record(stream, payload)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from kaicore.analysis.ask.projections.capacity import gpus_held
 from kaicore.analysis.life.pod_stories import PodStory, StoryEnd
@@ -46,7 +47,7 @@ def occupancy(samples: Sequence[Sample], *, end: int) -> float:
 
 
 def fragmentation(sample: Sample) -> float:
-    """GFR, GPU Node Fragmentation Ratio: of the nodes with GPUs, the share of which some are held and some are not."""
+    """GFR, GPU Node Fragmentation Ratio: the share of the nodes with GPUs that have both held and free ones."""
     return sample.fragmented / sample.nodes if sample.nodes else 0.0
 
 
@@ -75,14 +76,9 @@ class JobPlaces:
     domains: tuple[str, ...] = ()
 
 
-def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
-    """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on."""
-    return len(set(job.nodes)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
-
-
-def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
-    """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in."""
-    return len(set(job.domains)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
+def deviation(job: JobPlaces, places: Sequence[str], *, most_gpus: int) -> float:
+    """JTTED: over how many places a job is spread, nodes or domains, divided by the fewest its GPUs could be in."""
+    return len(set(places)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
 
 
 def binned(
@@ -298,11 +294,7 @@ def result_of(
     rates = [allocation_rate(sample) for sample in samples]
     return RunResult(
         name=name,
-        pods=len(waited),
-        started=sum(work.started_at > 0 for work in waited),
-        finished=_ended(every, StoryEnd.FINISHED),
-        rejections=_ended(every, StoryEnd.REJECTED),
-        preemptions=_ended(every, StoryEnd.EVICTED),
+        **_counts(waited, every),
         lost=_ended(every, StoryEnd.LOST),
         lost_gpu_hours=sum(story.lost_gpu_us for story in every) / 3.6e9,
         waits=waits_of(waits),
@@ -318,6 +310,17 @@ def result_of(
         series=_series(samples, begin, end),
         waits_seen=tuple(distribution(waits, most=POINTS)),
     )
+
+
+def _counts(waited: Sequence[_Work], every: Sequence[PodStory]) -> dict[str, Any]:
+    """Return the counts that results of runs and of queues have."""
+    return {
+        "pods": len(waited),
+        "started": sum(work.started_at > 0 for work in waited),
+        "finished": _ended(every, StoryEnd.FINISHED),
+        "rejections": _ended(every, StoryEnd.REJECTED),
+        "preemptions": _ended(every, StoryEnd.EVICTED),
+    }
 
 
 def _ended(stories: Sequence[PodStory], end: StoryEnd) -> int:
@@ -338,11 +341,7 @@ def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueRes
     )
     return QueueResult(
         queue=queue,
-        pods=len(waited),
-        started=sum(work.started_at > 0 for work in waited),
-        finished=_ended(every, StoryEnd.FINISHED),
-        rejections=_ended(every, StoryEnd.REJECTED),
-        preemptions=_ended(every, StoryEnd.EVICTED),
+        **_counts(waited, every),
         waits=waits_of([_wait(work, end) for work in waited]),
         gpu_hours=ran / 3.6e9,
     )
@@ -378,9 +377,9 @@ def _spread(works: Sequence[_Work], places: Places) -> Spread:
             nodes = tuple(story.node for story in started)
             domains = tuple(places.domains[node] for node in nodes if node in places.domains)
             jobs.append(JobPlaces(sum(story.gpus for story in started), nodes, domains))
-    by_nodes = [node_deviation(job, most_gpus=places.most_gpus) for job in jobs]
+    by_nodes = [deviation(job, job.nodes, most_gpus=places.most_gpus) for job in jobs]
     inside = [job for job in jobs if len(job.domains) == len(job.nodes)] if places.domains else []
-    by_domains = [domain_deviation(job, most_gpus=places.most_gpus_of_domain) for job in inside]
+    by_domains = [deviation(job, job.domains, most_gpus=places.most_gpus_of_domain) for job in inside]
     return Spread(
         jobs=len(jobs),
         nodes=sum(by_nodes) / len(by_nodes) if by_nodes else None,

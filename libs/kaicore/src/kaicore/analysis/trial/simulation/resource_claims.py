@@ -21,9 +21,12 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.share_dialects import translated
-from kaicore.kube.wire.objects import BudgetObject, BudgetStatus, PriorityClassObject
+from kaicore.kube.normalize.storage import DISRUPTIONS_ALLOWED
+from kaicore.kube.wire.objects import PriorityClassObject
+from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object, derived_uid
+from kaicore.rules.objects.wire import PlainObject
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import FleetView
 
@@ -42,7 +45,7 @@ class Priorities:
         self._values = {**_BUILT_IN, **{one.metadata.name: one.value for one in priority_classes}}
         self._policies = {one.metadata.name: one.preemption_policy for one in priority_classes}
         defaults = sorted((one.value, one.metadata.name) for one in priority_classes if one.global_default)
-        # Of several the lowest counts.
+        # The lowest of several counts.
         self._default = defaults[0][1] if defaults else ""
         self._missing: dict[str, int] = {}
 
@@ -178,7 +181,7 @@ class DisruptionController:
     What a budget's status says in the input stands until something changes; a budget without one is counted at once.
     """
 
-    def __init__(self, budgets: Iterable[BudgetObject], object_of: Callable[[str], Object | None]) -> None:
+    def __init__(self, budgets: Iterable[PlainObject], object_of: Callable[[str], Object | None]) -> None:
         """Args:
         budgets: as the input has them; their fields are valid.
         object_of: returns a pod as its JSON says it, by its uid.
@@ -187,16 +190,16 @@ class DisruptionController:
         self._object_of = object_of
         self._version = 0
 
-    def new(self, state: FleetView) -> list[BudgetObject]:
+    def new(self, state: FleetView) -> list[PlainObject]:
         """Return the budgets without allowed disruptions in the input, with counted ones."""
-        unknown = {key for key, one in self._budgets.items() if one.status.disruptions_allowed is None}
+        unknown = {key for key, one in self._budgets.items() if (one.status or {}).get(DISRUPTIONS_ALLOWED) is None}
         return self._recounted(state, unknown) if unknown else []
 
-    def changed(self, state: FleetView) -> list[BudgetObject]:
+    def changed(self, state: FleetView) -> list[PlainObject]:
         """Pods have changed: return all budgets, counted again."""
         return self._recounted(state, set(self._budgets)) if self._budgets else []
 
-    def _recounted(self, state: FleetView, keys: set[str]) -> list[BudgetObject]:
+    def _recounted(self, state: FleetView, keys: set[str]) -> list[PlainObject]:
         self._version += 1
         expected, healthy = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
         for entry in state.pods.values():
@@ -207,16 +210,17 @@ class DisruptionController:
                 healthy[key] += self._is_healthy(entry)
         return [self._count(key, expected[key], healthy[key]) for key in sorted(keys)]
 
-    def _count(self, key: str, expected: int, healthy: int) -> BudgetObject:
+    def _count(self, key: str, expected: int, healthy: int) -> PlainObject:
         budget = self._budgets[key]
-        spec = budget.spec
-        if spec.max_unavailable is not None:
-            desired = max(expected - _scaled(spec.max_unavailable, expected), 0)
+        spec = budget.spec or {}
+        if (most := spec.get("maxUnavailable")) is not None:
+            desired = max(expected - _scaled(most, expected), 0)
         else:
-            desired = _scaled(1 if spec.min_available is None else spec.min_available, expected)
+            least = spec.get("minAvailable")
+            desired = _scaled(1 if least is None else least, expected)
         allowed = max(healthy - desired, 0) if expected else 0
         meta = msgspec.structs.replace(budget.metadata, resource_version=f"counted-{self._version}")
-        return msgspec.structs.replace(budget, metadata=meta, status=BudgetStatus(disruptions_allowed=allowed))
+        return msgspec.structs.replace(budget, metadata=meta, status={DISRUPTIONS_ALLOWED: allowed})
 
     def _is_healthy(self, entry: PodEntry) -> bool:
         if entry.stage is not Stage.BOUND or entry.pod.deletion_at is not None:
@@ -226,21 +230,21 @@ class DisruptionController:
         return not any(one.get("type") == "Ready" and one.get("status") != "True" for one in conditions)
 
 
-def check_budget(wire: BudgetObject) -> None:
+def check_budget(wire: PlainObject) -> None:
     """Refuse a budget that an API server would not take.
 
     Raises InvalidObject: its limit is neither a count nor a percentage, or it has two.
     """
-    subject = f"PodDisruptionBudget {wire.metadata.namespace}/{wire.metadata.name}"
-    spec = wire.spec
-    if spec.min_available is not None and spec.max_unavailable is not None:
-        raise InvalidObject(subject, "spec.maxUnavailable", spec.max_unavailable, "goes not with minAvailable")
-    for name, limit in (("minAvailable", spec.min_available), ("maxUnavailable", spec.max_unavailable)):
+    spec = named_fields("PodDisruptionBudget", wire).inside("spec")
+    limits = {name: spec.value.get(name) for name in ("minAvailable", "maxUnavailable")}
+    if None not in limits.values():
+        raise spec.error("maxUnavailable", "goes not with minAvailable")
+    for name, limit in limits.items():
         number = limit.removesuffix("%") if isinstance(limit, str) and limit.endswith("%") else limit
         if isinstance(number, str) and not (number.isascii() and number.isdigit()):
-            raise InvalidObject(subject, f"spec.{name}", limit, "must be a count or a percentage such as 50%")
+            raise spec.error(name, "must be a count or a percentage such as 50%")
         if isinstance(number, int) and number < 0:
-            raise InvalidObject(subject, f"spec.{name}", limit, "must not be negative")
+            raise spec.error(name, "must not be negative")
 
 
 def _scaled(amount: int | str, total: int) -> int:

@@ -201,7 +201,7 @@ def _resources(resources: Object, field: str) -> Iterator[Problem]:
     for name, request in requests.items():
         where = f"{field}.requests[{name}]"
         limit = limits.get(name)
-        # Of what cannot be promised twice there is no more to be had than was asked for.
+        # Resources that cannot be promised twice have equal requests and limits.
         fixed = is_hugepages(name) or not is_native(name)
         if limit is None:
             continue
@@ -360,7 +360,7 @@ def _metadata(wire: Object) -> Iterator[Problem]:
         yield "metadata.name", name, "not a name: lower case letters, digits, - and . (RFC 1123)"
     if namespace and not is_dns_label(namespace):
         yield "metadata.namespace", namespace, "not the name of a namespace (RFC 1123 label)"
-    # Of kinds that are not built in the types are not known.
+    # The types of other kinds are unknown.
     for key, value in _mapping(metadata.get("labels")).items():
         yield from label_problems(key, value, "metadata.labels")
     for key in _mapping(metadata.get("annotations")):

@@ -16,23 +16,16 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, CLAIM, DEVICE_KINDS, NAMESPACE, STORAGE_CLASS, VOLUME
 from kaicore.kube.normalize.storage import BOUND_ANNOTATION, normalize_namespace
 from kaicore.kube.wire.objects import (
-    BudgetObject,
-    ClaimObject,
-    ClaimReference,
-    NamespaceObject,
     NodeObject,
-    PhaseStatus,
     PodObject,
     PriorityClassObject,
-    StorageClassObject,
     TopologyObject,
-    VolumeObject,
 )
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import ContainerPlacement
 from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object, derived_uid, spec_of
-from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta
+from kaicore.rules.objects.wire import KubernetesObject, ObjectMeta, PlainObject
 
 _RECORDED: tuple[Kind[Any], ...] = (NAMESPACE, STORAGE_CLASS, VOLUME, CLAIM, BUDGET, *DEVICE_KINDS)
 #: The kinds, by group and kind; in the order in which they are recorded.
@@ -40,6 +33,9 @@ KINDS: dict[tuple[str, str], Kind[Any]] = {(kind.resource.group, kind.name): kin
 
 _CLAIM = ("", "PersistentVolumeClaim")
 _VOLUME = ("", "PersistentVolume")
+_NAMESPACE = ("", "Namespace")
+_BUDGET = ("policy", "PodDisruptionBudget")
+_STORAGE_CLASS = ("storage.k8s.io", "StorageClass")
 _NAME_LABEL = "kubernetes.io/metadata.name"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -68,7 +64,7 @@ class Surroundings:
         recorded = KINDS[kind]
         wire = recorded.decode(_encoder.encode(item))
         recorded.normalize(wire, lost)
-        if isinstance(wire, BudgetObject):
+        if kind == _BUDGET:
             check_budget(wire)
         self._wires.append((kind, wire))
 
@@ -97,7 +93,7 @@ class Surroundings:
 
     def namespaces(self) -> list[Namespace]:
         """Return the namespaces that objects tell of."""
-        return [normalize_namespace(wire) for _, wire in self._wires if isinstance(wire, NamespaceObject)]
+        return list(map(normalize_namespace, self._of(_NAMESPACE)))
 
     def recorded(self, namespaces: Iterable[str]) -> list[tuple[Kind[Any], Any]]:
         """Return all objects in the order in which they are to be recorded, with their kinds.
@@ -105,15 +101,15 @@ class Surroundings:
         Args:
             namespaces: of the pods; those that no object tells of are there as well.
         """
-        there = {wire.metadata.name for kind, wire in self._wires if kind == ("", "Namespace")}
+        there = {wire.metadata.name for wire in self._of(_NAMESPACE)}
         wires = list(self._wires)
         for name in sorted(set(namespaces) - there):
             meta = ObjectMeta(name=name, uid=derived_uid("", "Namespace", "", name))
-            wires.append((("", "Namespace"), NamespaceObject(metadata=meta)))
+            wires.append((_NAMESPACE, KubernetesObject(metadata=meta)))
         default = self._default_class()
         order = list(KINDS)
         wires.sort(key=lambda item: (order.index(item[0]), _key(item[1].metadata)))
-        self._wires = [(kind, _admitted(wire, default)) for kind, wire in wires]
+        self._wires = [(kind, _admitted(kind, wire, default)) for kind, wire in wires]
         return [(KINDS[kind], wire) for kind, wire in self._wires]
 
     def bind(self, claim: tuple[str, str], volume: str) -> list[tuple[Kind[Any], Any]]:
@@ -124,26 +120,26 @@ class Surroundings:
         """
         claim_at, volume_at = self._place(_CLAIM, claim), self._place(_VOLUME, ("", volume))
         wire, other = self._wires[claim_at][1], self._wires[volume_at][1]
-        replace = msgspec.structs.replace
-        bound = replace(wire, spec=replace(wire.spec, volume_name=volume), status=PhaseStatus("Bound"))
-        self._wires[claim_at] = (_CLAIM, _annotated(bound))
-        reference = ClaimReference(*claim, uid=wire.metadata.uid)
-        kept = replace(other, spec=replace(other.spec, claim_ref=reference), status=PhaseStatus("Bound"))
-        self._wires[volume_at] = (_VOLUME, kept)
+        self._wires[claim_at] = (_CLAIM, _annotated(_with(wire, "Bound", volumeName=volume)))
+        reference = {"namespace": claim[0], "name": claim[1], "uid": wire.metadata.uid}
+        self._wires[volume_at] = (_VOLUME, _with(other, "Bound", claimRef=reference))
         return [(KINDS[kind], item) for kind, item in (self._wires[volume_at], self._wires[claim_at])]
 
     def _place(self, kind: tuple[str, str], key: tuple[str, str]) -> int:
         places = (at for at, (of, wire) in enumerate(self._wires) if of == kind and _key(wire.metadata) == key)
         return next(places)
 
-    def budgets(self) -> list[BudgetObject]:
+    def _of(self, kind: tuple[str, str]) -> list[Any]:
+        return [wire for of, wire in self._wires if of == kind]
+
+    def budgets(self) -> list[PlainObject]:
         """Return the disruption budgets."""
-        return [wire for _, wire in self._wires if isinstance(wire, BudgetObject)]
+        return self._of(_BUDGET)
 
     def _default_class(self) -> str:
         """Return the default storage class; of several the first by name, for creation times are seldom given."""
-        classes = [wire for _, wire in self._wires if isinstance(wire, StorageClassObject)]
-        names = [one.metadata.name for one in classes if (one.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true"]
+        classes = [wire.metadata for wire in self._of(_STORAGE_CLASS)]
+        names = [one.name for one in classes if (one.annotations or {}).get(_DEFAULT_CLASS) == "true"]
         return min(names, default="")
 
 
@@ -176,25 +172,27 @@ def _claim(name: str, namespace: str, template: object, **metadata: Any) -> Obje
     return {"metadata": {"name": name, "namespace": namespace, "uid": uid, **metadata}, "spec": spec}
 
 
-def _admitted(wire: Any, default_class: str) -> Any:
-    match wire:
-        case NamespaceObject(metadata=meta):
-            labels = {**(meta.labels or {}), _NAME_LABEL: meta.name}
-            return msgspec.structs.replace(wire, metadata=msgspec.structs.replace(meta, labels=labels))
-        case ClaimObject(spec=spec) if spec.storage_class_name is None and default_class:
-            spec = msgspec.structs.replace(spec, storage_class_name=default_class)
-            return _annotated(msgspec.structs.replace(wire, spec=spec))
-        case ClaimObject():
-            return _annotated(wire)
-        case VolumeObject(spec=spec, status=status) if status.phase is None and spec.claim_ref is None:
-            return msgspec.structs.replace(wire, status=PhaseStatus("Available"))
-        case _:
-            return wire
+def _admitted(kind: tuple[str, str], wire: Any, default_class: str) -> Any:
+    if kind == _NAMESPACE:
+        labels = {**(wire.metadata.labels or {}), _NAME_LABEL: wire.metadata.name}
+        return msgspec.structs.replace(wire, metadata=msgspec.structs.replace(wire.metadata, labels=labels))
+    if kind not in (_CLAIM, _VOLUME):
+        return wire
+    spec, phase = wire.spec or {}, (wire.status or {}).get("phase")
+    if kind == _CLAIM:
+        unnamed = spec.get("storageClassName") is None and default_class
+        return _annotated(_with(wire, phase, storageClassName=default_class) if unnamed else wire)
+    return _with(wire, "Available") if phase is None and spec.get("claimRef") is None else wire
 
 
-def _annotated(claim: ClaimObject) -> ClaimObject:
+def _with(wire: PlainObject, phase: str | None, **fields: Any) -> PlainObject:
+    """Return an object in a phase, with fields of its spec set."""
+    return msgspec.structs.replace(wire, spec={**(wire.spec or {}), **fields}, status={"phase": phase})
+
+
+def _annotated(claim: PlainObject) -> PlainObject:
     """Say of a claim that is written down as bound what its controller says of it then."""
-    if not claim.spec.volume_name or claim.status.phase != "Bound":
+    if not (claim.spec or {}).get("volumeName") or (claim.status or {}).get("phase") != "Bound":
         return claim
     annotations = {**(claim.metadata.annotations or {}), BOUND_ANNOTATION: "yes"}
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

@@ -14,6 +14,7 @@ from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, 
 from kaicore.analysis.json_spelling import AsOf, time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.rules.deciding.forecast.start import StartForecast
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.state.indexes.past_runs import Basis
 
 
@@ -82,7 +83,7 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
         verdict: see `Prospect`.
         message: the verdict for people.
         reasons: why it waits.
-        schedulable_if: what would make it fit on what there is, each tried.
+        schedulable_if: changes that would make it fit on present nodes, each tried.
         start: when it is likely to start; None without a forecast.
         no_start: why there is no forecast; empty where it starts now, or `start` says when.
     """
@@ -219,7 +220,7 @@ def _missing(start: StartAnswer, calibration: CalibrationAnswer | None) -> Itera
         return
     before_p50, before_p90 = calibration.started_before_p50, calibration.started_before_p90
     if before_p50 is None or before_p90 is None:
-        checked = f"{calibration.groups} past forecast{'' if calibration.groups == 1 else 's'}"
+        checked = plural(calibration.groups, "past forecast")
         yield f"too little is known of how often they come true: {checked} could be checked"
     elif not _LEAST_P50 <= before_p50 <= _MOST_P50 or before_p90 < _LEAST_P90:
         yield f"past ones did not come true: {before_p50:.0%} started before p50, {before_p90:.0%} before p90"

@@ -29,7 +29,7 @@ from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, St
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import are_lasting
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
-from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState, fork
@@ -169,7 +169,7 @@ def _share(count: int, of: int) -> float | None:
 
 def _text(groups: int, halves: float | None, nines: float | None, error: int | None) -> str:
     if groups < LEAST_GROUPS or (halves is None and nines is None):
-        checked = f"only {groups} past forecast{'' if groups == 1 else 's'}" if groups else "no past forecast"
+        checked = f"only {plural(groups, 'past forecast')}" if groups else "no past forecast"
         return f"accuracy unknown: {checked} to check yet"
     parts = [
         f"{share:.0%} started before {name}" for name, share in (("p50", halves), ("p90", nines)) if share is not None

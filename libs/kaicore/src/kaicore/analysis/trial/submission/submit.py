@@ -34,7 +34,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import are_lasting, weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
-from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -218,7 +218,7 @@ class _Groups:
 
 
 def _message(verdict: Prospect, members: Sequence[PodEntry], evictions: int) -> str:
-    pods = f"{len(members)} pod{'' if len(members) == 1 else 's'}"
+    pods = plural(len(members), "pod")
     placed = sum(entry.stage is Stage.PLACED for entry in members)
     match verdict:
         case Prospect.STARTS_NOW if placed == len(members):

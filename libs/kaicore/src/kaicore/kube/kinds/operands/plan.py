@@ -16,7 +16,6 @@ from kaicore.kube.kinds.operands.specs import (
     OPERATOR,
     ConfigSpec,
     Key,
-    Object,
     ShardSpec,
     controller_uid,
     enables_numa,
@@ -28,6 +27,7 @@ from kaicore.kube.kinds.operands.specs import (
 )
 from kaicore.kube.kinds.operands.templates import exporter_operands, scheduler_operands
 from kaicore.rules.model.quantity import CPU, parse_amount
+from kaicore.rules.objects.mappings import Object
 
 #: What tells the elements of Kubernetes' lists apart, where they are objects.
 _NAMES = ("name", "mountPath", "containerPort", "port", "uid", "topologyKey")

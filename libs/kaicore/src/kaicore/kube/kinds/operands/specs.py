@@ -19,10 +19,8 @@ from kaicore.errors import ConfigurationError, InvalidObject, InvalidQuantity
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy, current_names
 from kaicore.rules.engine.policies.setting import PolicyEntry
 from kaicore.rules.model.quantity import parse_amount, parse_duration
+from kaicore.rules.objects.mappings import Object, misfit
 from kaicore.spelling import did_you_mean
-
-#: A Kubernetes object as JSON has it.
-Object = dict[str, Any]
 
 API_VERSION = "kai.scheduler/v1"
 
@@ -89,9 +87,6 @@ def controller_uid(obj: Object) -> str:
 
 _T = TypeVar("_T")
 
-_WHERE = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-
 #: Longest value that is shown of a fault.
 _LONGEST = 80
 
@@ -112,12 +107,7 @@ class Faults:
         try:
             return msgspec.convert(value, cls)
         except msgspec.ValidationError as error:
-            problem, where = str(error), ""
-            if match := _WHERE.search(problem):
-                problem, where = problem[: match.start()], match[1]
-            at = value
-            for name, index in _STEP.findall(where):
-                at = _step(at, name or index)
+            where, at, problem = misfit(error, value)
             self.add(field + where, problem, at)
         return None
 
@@ -161,13 +151,6 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
 
     requests: dict[str, str | int] = {}
     limits: dict[str, str | int] = {}
-
-
-def _step(value: Any, step: str) -> Any:
-    try:
-        return value[int(step)] if isinstance(value, list) else value[step]
-    except (LookupError, TypeError, ValueError):
-        return value
 
 
 def section(spec: Object, *path: str) -> Any:

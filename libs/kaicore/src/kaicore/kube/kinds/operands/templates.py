@@ -18,11 +18,11 @@ from kaicore.kube.kinds.operands.specs import (
     OPERATOR,
     SHARD,
     ConfigSpec,
-    Object,
     ReplicaMode,
     ShardSpec,
     owner_reference,
 )
+from kaicore.rules.objects.mappings import Object
 from kaicore.yaml_text import load_yaml_all
 
 _POD_OWNERS = ("DaemonSet", "Deployment", "StatefulSet")

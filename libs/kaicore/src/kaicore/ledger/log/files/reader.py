@@ -80,7 +80,7 @@ class LogFile:
         return self._member(start, self._end_of(bundle), what=f"events from {self._positions[bundle]} on")
 
     def events(self, bundle: int) -> list[Event]:
-        """Return the events of a bundle, of which nothing has been checked but that they are there.
+        """Return the events of a bundle; only their presence has been checked.
 
         Raises CorruptLog: it is not what was written, or has no events in it.
         """

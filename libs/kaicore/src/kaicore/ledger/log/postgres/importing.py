@@ -134,19 +134,8 @@ async def _begin_late(connection: Connection, file: LogFile) -> None:
         [cluster, after.position, after.hash, after.recorded_at, "before the import", after.recorded_at],
     )
     if state is not None:
-        await connection.execute(
-            "INSERT INTO kept_snapshot (cluster, seal, name, schema, position, body, digest) "
-            "VALUES (%s, %s, %s, %s, %s, %b, %b)",
-            [
-                cluster,
-                after.position,
-                state.name,
-                state.schema,
-                state.position,
-                state.body,
-                snapshot_digest(cluster, state),
-            ],
-        )
+        digest = snapshot_digest(cluster, state)
+        await partitions.keep_snapshot(connection, cluster, after.position, state, digest)
     await _move_head(connection, cluster, after)
 
 

@@ -44,7 +44,7 @@ class _Row(msgspec.Struct):
 def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] = MappingProxyType({})) -> str:
     """Encode consecutive events for `kai_append`.
 
-    Cluster and recorded_at are the same for all and not in it, nor are positions: the last one's is said beside it.
+    Cluster and recorded_at are the same for all and not in it, nor are positions: the last one stands beside it.
 
     Args:
         cut: by id, the shape and the values of bodies (`kaicore.ledger.log.shapes`).

@@ -120,6 +120,13 @@ class SingleStartKind(NamedTuple):
     priority: int
 
 
+def single_start_kind(workload: Workload | None) -> SingleStartKind | None:
+    """Return the kind of a group's pods; None for those of a gang or of no known group."""
+    if workload is None or workload.is_gang:
+        return None
+    return SingleStartKind(workload.group.queue, workload.group.priority)
+
+
 def waiting_reasons(
     by_group: Mapping[str, GroupPending], by_class: Mapping[str, ClassPending], *, alone: SingleStartKind | None
 ) -> list[CodedReason]:

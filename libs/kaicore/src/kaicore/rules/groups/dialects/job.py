@@ -19,15 +19,12 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate, JobFailures, P
 from kaicore.rules.model.node import KUEUE_TOPOLOGY
 from kaicore.rules.objects.made import Made, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, is_finished, name_of, spec_of, status_of
-from kaicore.rules.objects.wire import said_count
+from kaicore.rules.objects.wire import count_in, said_count
 
 MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 
 #: Annotation by which pods of an Indexed Job tell which one they are.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
 
 
 def normalize_job(job: ReadObject) -> GroupSource:
@@ -63,9 +60,9 @@ def _annotated_count(job: ReadObject, name: str) -> int:
     text = job.annotations.get(name)
     if text is None:
         return 0
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or not 1 <= int(text) < 2**31:
+    if not (count := count_in(text)):
         raise InvalidObject(job.spec.subject, f"metadata.annotations[{name}]", text, "is no count of 1 or more")
-    return int(text)
+    return count
 
 
 def pods_at_once(spec: Fields) -> int:
@@ -74,7 +71,7 @@ def pods_at_once(spec: Fields) -> int:
     return min(parallel, spec.integer("completions", parallel))
 
 
-#: `spec.backoffLimit` where nothing is said.
+#: The default of `spec.backoffLimit`.
 _DEFAULT_LIMIT = 6
 
 _DISRUPTION_TARGET = "DisruptionTarget"

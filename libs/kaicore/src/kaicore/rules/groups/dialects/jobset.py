@@ -62,7 +62,7 @@ def normalize_jobset(jobset: ReadObject) -> GroupSource:
 def _jobs_template(spec: Fields, jobs: int, pods: int) -> PodSetTemplate:
     """Return the template of the pods of Jobs of a JobSet: the JobSet's webhook has them indexed.
 
-    As with Kueue's, a Job is a slice where no size is said.
+    As with Kueue's, a Job is a slice by default.
     """
     template = job_template(spec, pods=jobs * pods)._replace(slice_size=pods)
     if spec.text("completionMode") not in ("", "Indexed"):

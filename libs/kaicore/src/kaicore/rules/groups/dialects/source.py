@@ -51,7 +51,7 @@ def group_source(
     Args:
         metadata: its labels and annotations may name queue, priority class, preemptibility, delay and topology.
         templates: the groups that it stands for.
-        lost: is called with labels and annotations that say nothing that there is; they count as not there.
+        lost: is called with labels and annotations that make no sense; they count as absent.
         given: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
     """
     subject = subject_of(kind, metadata.namespace, metadata.name)
@@ -130,14 +130,14 @@ def _around(constraint: TopologyConstraint, sets: tuple[PodSet, ...]) -> tuple[P
 
 
 def preemptible(value: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:
-    """Return whether a group may be preempted, None where neither of the two words there are is said."""
+    """Return whether a group may be preempted; None without one of the two words."""
     if (value or "") not in _PREEMPTIBILITIES:
         lost(InvalidObject(subject, field, value, "is neither preemptible nor non-preemptible"))
     return _PREEMPTIBILITIES.get(value or "")
 
 
 def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:
-    """Return a duration in microseconds, None where none is said."""
+    """Return a duration in microseconds; None without one."""
     if not text:
         return None
     try:

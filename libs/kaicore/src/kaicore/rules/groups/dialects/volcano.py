@@ -12,8 +12,15 @@ from msgspec.structs import replace
 
 from kaicore.rules.groups.dialects.dialect import REST, Dialect, ReadObject, SetName, WorkloadKind
 from kaicore.rules.groups.dialects.source import check_names
-from kaicore.rules.groups.labels import HYPER_JOBS, OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_PREEMPTABLE
-from kaicore.rules.groups.pod_templates import refused_tiers, tier_topology
+from kaicore.rules.groups.labels import (
+    HYPER_JOBS,
+    OPERATORS,
+    VOLCANO_JOB,
+    VOLCANO_POD_GROUP,
+    VOLCANO_PREEMPTABLE,
+    refused,
+)
+from kaicore.rules.groups.pod_templates import tier_topology
 from kaicore.rules.groups.tree import check_minimums
 from kaicore.rules.model.group import (
     SCHEDULER_NAMES,
@@ -24,18 +31,16 @@ from kaicore.rules.model.group import (
     SetRule,
     TopologyConstraint,
 )
+from kaicore.rules.model.node import HYPER_NODE
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, name_of, namespace_of, spec_of, status_of
-from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, ObjectMeta, said_count
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, ObjectMeta, count_in, said_count
 
 TASK_NAME = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 PARTITION_LABEL = "volcano.sh/partition-id"
-
-#: Python reads no number of thousands of digits.
-_MOST_DIGITS = 10
 
 #: Where pods tell which one of their task they are.
 TASK_RANK = RankSource(TASK_INDEX)
@@ -50,12 +55,12 @@ _ENDING_ACTIONS = frozenset({"AbortJob", "CompleteJob", "RestartJob", "Terminate
 
 
 def network_topology(given: Fields) -> TopologyConstraint | None:
-    """Return up to which tier of the network pods may be apart, None where nothing is said."""
+    """Return the highest tier of the network within which pods stay; None without one."""
     topologies, field = _topologies(given), given.where("networkTopology")
     if not topologies:
         return None
     if len(topologies) > 1:
-        return refused_tiers(field, "may be one only", len(topologies))
+        return refused(HYPER_NODE, field, "may be one only", len(topologies))
     (topology,) = topologies
     return tier_topology(
         mode=topology.text("mode"),
@@ -66,7 +71,7 @@ def network_topology(given: Fields) -> TopologyConstraint | None:
 
 
 def _topologies(given: Fields) -> list[Fields]:
-    """Return what is said of the network: an object, or a list of one, as the examples of Volcano's design have it."""
+    """Return the network topologies: an object, or a list of one, as the examples of Volcano's design have it."""
     if isinstance(given.value.get("networkTopology"), dict):
         return [given.inside("networkTopology")]
     return given.items("networkTopology")
@@ -123,14 +128,14 @@ def _refused_partitions(policy: Fields, replicas: int, least: int) -> TopologyCo
     """Return why a task cannot be parted as it says, None if it can."""
     total, size, needed = (policy.integer(name, 0) for name in ("totalPartitions", "partitionSize", "minPartitions"))
     if total > _MOST_PARTITIONS:
-        return refused_tiers(policy.where("totalPartitions"), f"is more than {_MOST_PARTITIONS}", total)
+        return refused(HYPER_NODE, policy.where("totalPartitions"), f"is more than {_MOST_PARTITIONS}", total)
     if not total or total * size != replicas:
         problem = f"{total} partitions are not the {replicas} replicas"
-        return refused_tiers(policy.where("partitionSize"), problem, size)
+        return refused(HYPER_NODE, policy.where("partitionSize"), problem, size)
     if needed > total:
-        return refused_tiers(policy.where("minPartitions"), f"is more than the {total} partitions", needed)
+        return refused(HYPER_NODE, policy.where("minPartitions"), f"is more than the {total} partitions", needed)
     if needed and needed * size != least:
-        return refused_tiers(policy.where("minPartitions"), f"is not the minAvailable of {least} pods", needed)
+        return refused(HYPER_NODE, policy.where("minPartitions"), f"is not the minAvailable of {least} pods", needed)
     return None
 
 
@@ -234,7 +239,7 @@ def _preemptable(metadata: ObjectMeta) -> bool | None:
 
 _SOFT = "soft"
 
-#: The tier of the HyperNode that a Job has for itself where none is said.
+#: The tier of the HyperNode that a Job has for itself by default.
 _OWN_TIER = 1
 
 #: Most pod sets that are believed.
@@ -311,8 +316,8 @@ def _task_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> SetName:
         return SetName(name, others)
     partition = pod.labels.get(PARTITION_LABEL, "")
     index = pod.labels.get(TASK_INDEX) or pod.annotations.get(TASK_INDEX, "")
-    if not partition and index.isdecimal() and len(index) <= _MOST_DIGITS:
-        partition = str(int(index) // size)
+    if not partition and (number := count_in(index)) is not None:
+        partition = str(number // size)
     return SetName(f"{name}.{partition}", others, required=True)
 
 

@@ -92,7 +92,7 @@ class Trial:
         del self.spots[count:]
 
     def placed_since(self, begin: int) -> Numbers | None:
-        """Of each spot, how many of the pods are there that were put as number `begin` and later; None for none."""
+        """The number of pods on each spot that were put as number `begin` and later; None for none."""
         there = self.spots[begin:]
         return np.bincount(there, minlength=len(self._tree.rows)) if there else None
 
