@@ -7,6 +7,7 @@ group's oldest pod, and the rest has the defaults of Kubernetes.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -107,13 +108,14 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
     gathering = koordinator.gather_strategy(annotations, pods=count) if gang else None
     topology = gathering or (pod_topology(annotations) if gang else _pod_topology(oldest))
     root = PodSet(min_pods=count, topology=topology, rank=koordinator.topology_index(gathering))
+    name = member.group.split("/", 2)[2] if gang else oldest.name
     return Group(
         key=member.group,
         namespace=oldest.namespace,
-        name=member.group.split("/", 2)[2],
+        name=name,
         uid="" if gang else oldest.uid,
         origin=labels.SIGS_POD_GROUP if gang else POD,
-        sets=(root,),
+        sets=_only(root),
         queue=labels.queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
@@ -126,6 +128,12 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         provisioning_class=_provisioning_class(oldest),
         admitted=labels.is_admitted(oldest),
     )
+
+
+@lru_cache(maxsize=4096)
+def _only(root: PodSet) -> tuple[PodSet, ...]:
+    """Return the sets of a group of one; most pods have the same, which are one object then."""
+    return (root,)
 
 
 def _pod_topology(pod: Pod) -> TopologyConstraint | None:
@@ -259,8 +267,6 @@ class GroupTable:
         self._priorities: dict[str, int] = {}
         self._members: dict[str, _Member] = {}
         self._pods: dict[str, _Pods] = {}
-        #: Uids of pods that are groups of their own, of which there are many.
-        self._alone: dict[str, str] = {}
         #: Pods that depend on a source, whether it is there or not.
         self._dependents: dict[str, set[str]] = {}
         #: Keys of Kueue's Workloads, by the key of the object that each stands for.
@@ -274,8 +280,8 @@ class GroupTable:
 
     def pods_of(self, key: str) -> frozenset[str]:
         """Return the uids of a group's pods, those that cannot be decided on included."""
-        if key in self._alone:
-            return frozenset((self._alone[key],))
+        if key.startswith(_ALONE):
+            return frozenset((self.groups[key].uid,)) if key in self.groups else frozenset()
         members = self._pods.get(key)
         return frozenset(members.uids) if members is not None else frozenset()
 
@@ -348,7 +354,7 @@ class GroupTable:
             del self._priorities[name]
         else:
             self._priorities[name] = value
-        self._unsettled |= self.groups.keys() - self._alone.keys()
+        self._unsettled.update(key for key in self.groups if not key.startswith(_ALONE))
         self._settle()
 
     def pod_seen(self, pod: Pod) -> Membership:
@@ -394,7 +400,6 @@ class GroupTable:
         for key in place.looked_at:
             self._dependents.setdefault(key, set()).add(pod.uid)
         if _is_alone(place):
-            self._alone[place.group] = pod.uid
             self.groups[place.group] = make_group(place, None, pod, priority_of=self._priorities.get)
             self.changed.add(place.group)
             return
@@ -418,8 +423,9 @@ class GroupTable:
                 del self._dependents[key]
         if _is_alone(place):
             # Unless there is another one of the name by now.
-            if self._alone.get(place.group) == pod.uid:
-                del self._alone[place.group], self.groups[place.group]
+            group = self.groups.get(place.group)
+            if group is not None and group.uid == pod.uid:
+                del self.groups[place.group]
                 self.changed.add(place.group)
             return
         pods = self._pods[place.group]

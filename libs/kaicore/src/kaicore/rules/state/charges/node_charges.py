@@ -67,8 +67,8 @@ class NodeCharges:
         """Args:
         columns: of the state; whole nodes' and zones' use in them is written by this class only.
         """
-        #: Pods by uid on each node that has any.
-        self.on_node: dict[str, set[str]] = {}
+        #: The uids of the pods on each node that has any, in no order.
+        self.on_node: dict[str, tuple[str, ...]] = {}
         self._columns = columns
         self._pods = pods
         self._classes = classes
@@ -194,7 +194,7 @@ class NodeCharges:
         charge = self._resolve(entry)
         entry.zone_charge = self._columns.zones.charge(row, charge or _NOTHING)
         entry.releasing, entry.charged_at = False, at
-        self.on_node.setdefault(node, set()).add(entry.pod.uid)
+        self.on_node[node] = *self.on_node.get(node, ()), entry.pod.uid
         self._set_unrecorded(entry, recorded=charge is not None)
         if entry.stage is Stage.PLACED and entry.zone_charge != _NOTHING:
             self._columns.zones.assume(row, entry.zone_charge)
@@ -210,7 +210,7 @@ class NodeCharges:
         row = self._columns.row(entry.node)
         self._columns.charge(row, entry.requests, releasing=entry.releasing)
         self._columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
-        self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
+        self.on_node[entry.node] = *self.on_node.get(entry.node, ()), entry.pod.uid
         if entry.unrecorded:
             entry.unrecorded = False
             self._note_unrecorded(entry, entry.node, unrecorded=True)
@@ -240,9 +240,8 @@ class NodeCharges:
         entry.zone_charge = _NOTHING
         entry.kept_by_init, entry.expected, entry.alternatives = None, None, ()
         self._note_unrecorded(entry, node, unrecorded=False)
-        pods = self.on_node[node]
-        pods.discard(entry.pod.uid)
-        if not pods:
+        self.on_node[node] = tuple(uid for uid in self.on_node[node] if uid != entry.pod.uid)
+        if not self.on_node[node]:
             del self.on_node[node]
         if apart:
             self._charge_again(node)
