@@ -36,7 +36,7 @@ from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
-from kaicore.rules.state.pods.pod_entry import Eviction, Home, PodEntry, Sharing, Stage, share_entry
+from kaicore.rules.state.pods.pod_entry import Eviction, Home, PodEntry, Sharing, Stage, share_entry, shared
 from kaicore.rules.state.pods.resolve import zone_charge
 from kaicore.rules.state.pods.transitions import FoldContext, Release
 from kaicore.rules.state.registries.queue_registry import QueueCharge, QueueRegistry, queue_charge
@@ -556,7 +556,7 @@ class PodIndexes:
                     self._update_workload(entry)
         self.group_table.changed.clear()
 
-    def restore(self, entry: PodEntry, share: Sharing) -> None:
+    def restore(self, entry: PodEntry, share: Sharing = shared) -> None:
         """Put a pod back as a snapshot has it; its node and its class are there already."""
         share_entry(entry, share)
         pod_class = self.class_registry.classes[entry.class_key]

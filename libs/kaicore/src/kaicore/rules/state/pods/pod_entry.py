@@ -97,8 +97,9 @@ def share_parts(pod: Pod, before: Pod | None = None, share: Sharing = shared) ->
     for name in _TEXTS:
         put(pod, name, intern(getattr(pod, name)))
     if before is None or before is pod:
-        put(pod, "owner", share(pod.owner))
-        put(pod, "labels", share(pod.labels))
+        for name in ("owner", "labels"):
+            if value := getattr(pod, name):
+                put(pod, name, share(value))
     else:
         for name in _LASTING:
             value = getattr(before, name)
@@ -309,7 +310,8 @@ def share_entry(entry: PodEntry, share: Sharing) -> None:
     if entry.observed is not None:
         share_containers(entry.observed, share)
     for name in _ALIKE:
-        setattr(entry, name, share(getattr(entry, name)))
+        if value := getattr(entry, name):
+            setattr(entry, name, share(value))
     entry.node, entry.cycle = intern(entry.node), intern(entry.cycle)
     entry.volumes, entry.devices = entry.volumes or NONE, entry.devices or NONE
 
