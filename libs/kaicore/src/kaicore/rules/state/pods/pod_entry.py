@@ -126,6 +126,9 @@ class Stage(StrEnum):
     FINISHED = "finished"
 
 
+#: Of a pod that holds nothing of zones. As a plain default it would be left out of snapshots, and its equals not.
+NO_CHARGE = ZoneCharge()
+
 #: The stages of pods that there are.
 PRESENT = (Stage.WAITING, Stage.PLACED, Stage.BOUND, Stage.FINISHED)
 
@@ -152,7 +155,7 @@ class KubeletRejection(msgspec.Struct, frozen=True):
     position: int
 
 
-class PodEntry(msgspec.Struct, gc=False):
+class PodEntry(msgspec.Struct, omit_defaults=True, gc=False):
     """A pod: facts that handlers set (`transitions`), and what `PodIndexes` derives from them.
 
     Facts:
@@ -217,7 +220,7 @@ class PodEntry(msgspec.Struct, gc=False):
     predicted: Placement | None = None
     observed: Placement | None = None
     expected: Placement | None = None
-    zone_charge: ZoneCharge = ZoneCharge()
+    zone_charge: ZoneCharge = msgspec.field(default_factory=lambda: NO_CHARGE)
     kept_by_init: tuple[ContainerPlacement, ...] | None = None
     alternatives: tuple[Placement, ...] = ()
     decided_at: int = 0
@@ -249,8 +252,8 @@ class PodEntry(msgspec.Struct, gc=False):
     reported: WaitingPod | None = None
     eviction: Eviction | None = None
     rejection: KubeletRejection | None = None
-    volumes: dict[str, str] = msgspec.field(default_factory=lambda: NONE)
-    devices: dict[str, Allocation] = msgspec.field(default_factory=lambda: NONE)
+    volumes: dict[str, str] = {}
+    devices: dict[str, Allocation] = {}
     rank: int = NO_RANK
     gpus: tuple[GpuPart, ...] = ()
 
