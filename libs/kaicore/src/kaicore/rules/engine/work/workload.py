@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -557,9 +557,9 @@ def kind_of(workload: Workload) -> Kind | None:
 
 
 @lru_cache(maxsize=4096)
-def _kind(*parts: str | int) -> Any:
-    """Return a kind; equal parts give the same object, for there are few."""
-    return parts
+def _kind(scheduler: str, queue: str, namespace: str, priority: int) -> Kind:
+    """Return a kind; equal arguments give the same object, for there are few."""
+    return scheduler, queue, namespace, priority
 
 
 class RunningGroups:
