@@ -121,7 +121,7 @@ def test_pod_that_is_seen_again_keeps_the_parts_that_did_not_change() -> None:
         assert getattr(after, name) is getattr(before, name), name
 
 
-def test_restored_state_of_alike_pods_takes_less_than_3500_bytes_for_each() -> None:
+def test_restored_state_of_alike_pods_takes_less_than_3000_bytes_for_each() -> None:
     body = encode_state(running(700).state)
     tracemalloc.start()
     try:
@@ -130,5 +130,5 @@ def test_restored_state_of_alike_pods_takes_less_than_3500_bytes_for_each() -> N
     finally:
         tracemalloc.stop()
     assert len(state.pods) == 700
-    assert held < 700 * 3500, held / 700
-    assert peak - held < 700 * 700, (peak - held) / 700
+    assert held < 700 * 3000, held / 700
+    assert peak - held < 700 * 500, (peak - held) / 700
