@@ -26,6 +26,7 @@ SUCCESSOR_US = 60_000_000
 
 _Value = TypeVar("_Value")
 _MOST_SHARED = 20_000
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Sharing:
@@ -41,7 +42,7 @@ class Sharing:
         Args:
             value: never changed afterwards; its members stand in the same order in what is returned.
         """
-        looks = msgspec.msgpack.encode(value)
+        looks = _encode(value)
         if len(self._values) >= self._most:
             self._values.clear()
         # Only what looks the same and is of one type is equal.
@@ -304,7 +305,7 @@ class PodEntry(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 #: Fields of an entry that many pods have in common, beside those that `share_entry` names.
-_ALIKE = ("predicted", "zone_charge", "queue_charge", "agreement", "placed_at", "decided_at")
+_ALIKE = ("predicted", "zone_charge", "queue_charge", "agreement")
 
 
 def share_entry(entry: PodEntry, share: Sharing) -> None:
