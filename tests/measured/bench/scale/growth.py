@@ -90,6 +90,10 @@ def costs(count: int) -> Costs:
     states: list[ClusterState] = []
     life_us = _cpu_us(lambda: states.append(ClusterState("test").fold_all(cluster.events))) / len(cluster.events)
     memory = _resident_bytes() - before
+    body = encode_state(states[0])
+    before = _resident_bytes()
+    restore_us = _cpu_us(lambda: states.append(decode_state(body)))
+    restored = _resident_bytes() - before
     deciding, folding = [], []
     for run in range(_RUNS):
         for number in range(_WAITING):
@@ -100,9 +104,6 @@ def costs(count: int) -> Costs:
         folding.append(_cpu_us(lambda made=made: cluster.append(made[0].units)) / events)
     saved: list[bytes] = []
     save_us = _cpu_us(lambda: saved.append(encode_state(cluster.state)))
-    before = _resident_bytes()
-    restore_us = _cpu_us(lambda: states.append(decode_state(saved[0])))
-    restored = _resident_bytes() - before
     return Costs(
         nodes=count,
         decide_us=statistics.median(deciding),
