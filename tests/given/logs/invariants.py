@@ -118,7 +118,10 @@ def _compared_sets(state: ClusterState, again: PodIndexes) -> Iterator[Compared]
     yield "waiting", state.waiting, again.waiting
     yield "nominated", state.nominated, again.nominated
     yield "misaligned", state.misaligned, again.misaligned
-    yield "pods on nodes", state.charges.on_node, again.charges.on_node
+    yield (
+        "pods on nodes",
+        *({node: sorted(uids) for node, uids in one.charges.on_node.items()} for one in (state, again)),
+    )
     pods = Counter(entry.class_key for entry in state.pods.values())
     for key in state.classes:
         yield f"pods of class {key}", state.class_registry.record(key)[1], pods[key]

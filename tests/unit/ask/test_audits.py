@@ -54,7 +54,7 @@ def test_holdings_of_every_node_are_those_of_the_folded_state_at_any_position(na
             holding = {
                 held.uid for held in audit.holdings if held.since <= event.position < (held.until or len(events) + 1)
             }
-            assert holding == state.charges.on_node.get(one, set()), (event.position, one)
+            assert holding == set(state.charges.on_node.get(one, ())), (event.position, one)
     rejected = [event for event in events if event.type == "PodRejected"]
     assert sum(len(audit.rejections) for audit in audits.values()) == len(rejected)
 

@@ -1,5 +1,8 @@
 """Results that are worked out once for pods that are alike: what differs between two of them is not taken over."""
 
+import tracemalloc
+
+import msgspec
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import Group, PodSet
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
@@ -7,8 +10,10 @@ from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import GI, Cluster, amounts, container, pod
+from tests.given.work.workloads import OWNER, Workloads
 
 ZONE = amounts(cpu=8, memory=8)
 MAIN = ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 2000, "memory": GI}),))
@@ -80,3 +85,50 @@ def test_pod_that_stays_active_in_another_set_counts_there() -> None:
         entry.pod_set = name
         index.seat(entry, group, waiting=False, at=1)
         assert index.workloads["g"].counts == {name: 1}
+
+
+def running(count: int) -> Workloads:
+    """Pods of one owner that a cycle placed, seven on a node, all alike; each fact of them decoded anew."""
+    cluster = Workloads()
+    cluster.add_nodes(count // 7, amounts(cpu=64, memory=64))
+    for number in range(count):
+        one = pod(f"p{number:04}", owner=OWNER, labels={"app": "trains-a-model"}, cpu=8, memory=8)
+        cluster.add_pod(msgspec.convert(msgspec.to_builtins(one), Pod))
+    for decision in cluster.cycle().placements:
+        cluster.see(cluster.state.pods[decision.uid].pod, node_name=decision.node, phase="Running")
+    return cluster
+
+
+def test_restored_pods_that_are_alike_have_in_common_what_is_the_same() -> None:
+    state = decode_state(encode_state(running(7).state))
+    one, other = (state.pods[f"uid-p000{number}"] for number in (1, 2))
+    for name in ("requests", "queue_charge", "predicted", "class_key", "node", "cycle", "volumes", "devices"):
+        assert getattr(one, name) is getattr(other, name), name
+    for name in ("containers", "owner", "labels", "annotations", "node_name", "scheduler_name"):
+        assert getattr(one.pod, name) is getattr(other.pod, name), name
+    charges = {id(entry.zone_charge) for entry in state.pods.values()}
+    assert len(charges) == 1
+
+
+def test_pod_that_is_seen_again_keeps_the_parts_that_did_not_change() -> None:
+    cluster = running(7)
+    before = cluster.state.pods["uid-p0001"].pod
+    again = msgspec.convert(msgspec.to_builtins(before) | {"resource_version": "9", "labels": {"app": "new"}}, Pod)
+    cluster.record(f"pod/{before.uid}", payloads.PodObserved(again))
+    after = cluster.state.pods["uid-p0001"].pod
+    assert (after.resource_version, after.labels) == ("9", {"app": "new"})
+    for name in ("uid", "name", "owner"):
+        assert getattr(after, name) is getattr(before, name), name
+
+
+def test_restored_state_of_alike_pods_takes_less_than_3000_bytes_for_each() -> None:
+    body = encode_state(running(700).state)
+    tracemalloc.start()
+    try:
+        state = decode_state(body)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(state.pods) == 700
+    assert held < 700 * 3000, held / 700
+    assert peak - held < 700 * 500, (peak - held) / 700

@@ -21,7 +21,7 @@ from kai_scheduler.scheduler import look_at_new
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.snapshot import encode_state
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.work.workloads import OWNER, Workloads
@@ -53,6 +53,8 @@ class Costs(msgspec.Struct, frozen=True):
         save_us: saving a snapshot, per node.
         memory_bytes: of a state, per node.
         snapshot_bytes: per node.
+        restored_bytes: of the state that a snapshot is restored to, per node.
+        restore_us: restoring it, per node.
     """
 
     nodes: int
@@ -62,6 +64,8 @@ class Costs(msgspec.Struct, frozen=True):
     save_us: float
     memory_bytes: float
     snapshot_bytes: float
+    restored_bytes: float
+    restore_us: float
 
 
 #: What is drawn from each size, and how it is called.
@@ -72,6 +76,8 @@ _COSTS = (
     ("save_us", "saving a snapshot", "us per node"),
     ("memory_bytes", "memory of a state", "bytes per node"),
     ("snapshot_bytes", "snapshot", "bytes per node"),
+    ("restored_bytes", "memory of a restored state", "bytes per node"),
+    ("restore_us", "restoring a snapshot", "us per node"),
 )
 
 
@@ -84,6 +90,10 @@ def costs(count: int) -> Costs:
     states: list[ClusterState] = []
     life_us = _cpu_us(lambda: states.append(ClusterState("test").fold_all(cluster.events))) / len(cluster.events)
     memory = _resident_bytes() - before
+    body = encode_state(states[0])
+    before = _resident_bytes()
+    restore_us = _cpu_us(lambda: states.append(decode_state(body)))
+    restored = _resident_bytes() - before
     deciding, folding = [], []
     for run in range(_RUNS):
         for number in range(_WAITING):
@@ -102,6 +112,8 @@ def costs(count: int) -> Costs:
         save_us=save_us / count,
         memory_bytes=memory / count,
         snapshot_bytes=len(saved[0]) / count,
+        restored_bytes=restored / count,
+        restore_us=restore_us / count,
     )
 
 

@@ -7,6 +7,7 @@ group's oldest pod, and the rest has the defaults of Kubernetes.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -112,7 +113,7 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         member,
         uid="" if gang else oldest.uid,
         origin=labels.SIGS_POD_GROUP if gang else POD,
-        sets=(root,),
+        sets=_only(root),
         together=_together(koordinator.gang_group(annotations), member.group) if gang else (),
         match_policy=koordinator.match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
         preemption_delay_us=0
@@ -123,10 +124,12 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
 
 def _group_of_pods(oldest: Pod, member: Membership, **given: Any) -> Group:
     """Return a group of pods without an object; its oldest pod speaks for all."""
+    name = member.group.split("/", 2)[2]
     return Group(
         key=member.group,
         namespace=oldest.namespace,
-        name=member.group.split("/", 2)[2],
+        # Of a pod alone it is the pod's, and one object with that.
+        name=oldest.name if name == oldest.name else name,
         queue=labels.queue_of(oldest),
         priority=oldest.priority,
         preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
@@ -135,6 +138,12 @@ def _group_of_pods(oldest: Pod, member: Membership, **given: Any) -> Group:
         admitted=labels.is_admitted(oldest),
         **given,
     )
+
+
+@lru_cache(maxsize=4096)
+def _only(root: PodSet) -> tuple[PodSet, ...]:
+    """Return the sets of a group of one; most pods have the same, which are one object then."""
+    return (root,)
 
 
 def _pod_topology(pod: Pod) -> TopologyConstraint | None:
@@ -257,8 +266,6 @@ class GroupTable:
         self._priorities: dict[str, int] = {}
         self._members: dict[str, _Member] = {}
         self._pods: dict[str, _Pods] = {}
-        #: Uids of pods that are groups of their own, of which there are many.
-        self._alone: dict[str, str] = {}
         #: Pods that depend on a source, whether it is there or not.
         self._dependents: dict[str, set[str]] = {}
         #: Keys of Kueue's Workloads, by the key of the object that each stands for.
@@ -272,8 +279,8 @@ class GroupTable:
 
     def pods_of(self, key: str) -> frozenset[str]:
         """Return the uids of a group's pods, those that cannot be decided on included."""
-        if key in self._alone:
-            return frozenset((self._alone[key],))
+        if key.startswith(_ALONE):
+            return frozenset((self.groups[key].uid,)) if key in self.groups else frozenset()
         members = self._pods.get(key)
         return frozenset(members.uids) if members is not None else frozenset()
 
@@ -346,7 +353,7 @@ class GroupTable:
             del self._priorities[name]
         else:
             self._priorities[name] = value
-        self._unsettled |= self.groups.keys() - self._alone.keys()
+        self._unsettled.update(key for key in self.groups if not key.startswith(_ALONE))
         self._settle()
 
     def pod_seen(self, pod: Pod) -> Membership:
@@ -396,7 +403,6 @@ class GroupTable:
         for key in place.looked_at:
             self._dependents.setdefault(key, set()).add(pod.uid)
         if _is_alone(place):
-            self._alone[place.group] = pod.uid
             self.groups[place.group] = make_group(place, None, pod, priority_of=self._priorities.get)
             self.changed.add(place.group)
             return
@@ -420,8 +426,9 @@ class GroupTable:
                 del self._dependents[key]
         if _is_alone(place):
             # Unless there is another one of the name by now.
-            if self._alone.get(place.group) == pod.uid:
-                del self._alone[place.group], self.groups[place.group]
+            group = self.groups.get(place.group)
+            if group is not None and group.uid == pod.uid:
+                del self.groups[place.group]
                 self.changed.add(place.group)
             return
         pods = self._pods[place.group]

@@ -118,7 +118,7 @@ class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
     order_only: bool = False
 
 
-class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
+class PodSet(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A node of a group's tree: a leaf holds pods, an inner node holds other pod sets.
 
     Attributes:
@@ -143,7 +143,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_whole: bool = False
 
 
-class Group(msgspec.Struct, frozen=True, omit_defaults=True):
+class Group(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Pods that are decided on together.
 
     Attributes:

@@ -8,7 +8,7 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.selector import Requirement
 
 
-class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
+class Taint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A node taint."""
 
     key: str
@@ -16,7 +16,7 @@ class Taint(msgspec.Struct, frozen=True, omit_defaults=True):
     value: str = ""
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+class Node(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A node as the scheduler knows it; `allocatable` and `capacity` are whole-node totals.
 
     Attributes:
@@ -58,7 +58,7 @@ class TopologyScope(StrEnum):
     POD = "pod"
 
 
-class ZoneResource(msgspec.Struct, frozen=True):
+class ZoneResource(msgspec.Struct, frozen=True, gc=False):
     """One resource of one zone: hardware capacity, what pods may have, and what the exporter saw free."""
 
     capacity: int
@@ -66,7 +66,7 @@ class ZoneResource(msgspec.Struct, frozen=True):
     available: int
 
 
-class Zone(msgspec.Struct, frozen=True, omit_defaults=True):
+class Zone(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A NUMA node as a NodeResourceTopology names it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Zone(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeTopology(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A node's NUMA zones, ordered by `numa_id`, and what its Topology Manager is set to.
 
     Attributes:

@@ -137,7 +137,7 @@ class QosClass(StrEnum):
 GPU_SHARE = "a share of a GPU"
 
 
-class Container(msgspec.Struct, frozen=True, omit_defaults=True):
+class Container(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One container's requests and limits; `requests` are defaulted from limits as the API server does."""
 
     name: str
@@ -146,7 +146,7 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: Amounts = {}
 
 
-class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
+class Toleration(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A toleration of node taints; empty `key` with `Exists` matches all, empty `effect` matches every effect."""
 
     key: str = ""
@@ -155,7 +155,7 @@ class Toleration(msgspec.Struct, frozen=True, omit_defaults=True):
     effect: str = ""
 
 
-class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
+class Owner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The controller of a pod."""
 
     kind: str
@@ -186,7 +186,7 @@ class WorkloadRef(msgspec.Struct, frozen=True, omit_defaults=True):
     replica: str = ""
 
 
-class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
+class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A pod as the scheduler knows it.
 
     Attributes:

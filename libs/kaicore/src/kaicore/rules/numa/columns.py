@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import sub
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -242,6 +243,15 @@ def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray
     return bigger
 
 
+@lru_cache(maxsize=1 << 14)
+def _drawn(charge: ZoneCharge, *drawn: tuple[tuple[int, int], ...]) -> ZoneCharge:
+    """Return a charge with its memory drawn so, block by block; alike pods have one object in common."""
+    blocks = zip(charge.blocks, drawn, strict=True)
+    return msgspec.structs.replace(
+        charge, blocks=tuple(MemoryBlock(one.resource, one.mask, one.size, one.init, taken) for one, taken in blocks)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RowMark:
     """The charges of one row's zones at one moment, for `ZoneColumns.restore`.
@@ -358,20 +368,11 @@ class ZoneColumns(ZoneArrays):
         self._add(row, charge, 1, releasing=releasing)
         if charge.blocks:
             memory = self.memory(row)
-            blocks = tuple(
-                MemoryBlock(
-                    block.resource,
-                    block.mask,
-                    block.size,
-                    block.init,
-                    memory.draw(block.resource, block.mask, block.size),
-                )
-                for block in charge.blocks
-            )
-            charge = ZoneCharge(charge.amounts, blocks, charge.uncertain, charge.repeated)
+            drawn = (memory.draw(block.resource, block.mask, block.size) for block in charge.blocks)
+            charge = _drawn(charge, *drawn)
             self._set_memory(row, memory)
             if releasing:
-                self._add_releasing(row, blocks, 1)
+                self._add_releasing(row, charge.blocks, 1)
         return charge
 
     def release(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> None:

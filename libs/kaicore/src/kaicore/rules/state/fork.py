@@ -86,7 +86,7 @@ _T = TypeVar("_T")
 
 #: Of these, and of what is derived from them, objects never change.
 _FIXED = (str, bytes, int, float, tuple, frozenset, type, types.FunctionType, types.BuiltinFunctionType, Enum)
-_FIXED_TYPES = frozenset({*_FIXED, types.NoneType, range, ZoneCharge})
+_FIXED_TYPES = frozenset({*_FIXED, types.NoneType, types.MappingProxyType, range, ZoneCharge})
 
 
 def fork(state: ClusterState) -> ClusterState:

@@ -29,7 +29,7 @@ from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecor
 from kaicore.rules.state.indexes.rejections import Rejection
 from kaicore.rules.state.indexes.repairs import RepairRecord
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
-from kaicore.rules.state.pods.pod_entry import Home, PodEntry
+from kaicore.rules.state.pods.pod_entry import Home, PodEntry, Sharing
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInput, PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRecord
@@ -107,7 +107,18 @@ class _StateRecord(msgspec.Struct):
 _Fact = TypeVar("_Fact")
 _Key = TypeVar("_Key", bound=str | tuple[str, ...])
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_decoder = msgspec.msgpack.Decoder(_StateRecord)
+
+
+class _RestoredRecord(_StateRecord):
+    """A record with pods that are still encoded: decoded all at once, they would take their memory twice."""
+
+    pods: list[msgspec.Raw]  # type: ignore[assignment]
+
+
+_decoder = msgspec.msgpack.Decoder(_RestoredRecord)
+_pod_decoder = msgspec.msgpack.Decoder(PodEntry)
+#: Kinds of values that pods have in common, while a state is restored.
+_MOST_SHARED = 200_000
 
 
 def encode_state(state: ClusterState) -> bytes:  # long: one line for each part of the state
@@ -250,8 +261,9 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
             for name, figure in zip(record.zone_resources, figures, strict=True):
                 zones.published[row, zone, zones.resources[name]] = figure
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
-    for entry in record.pods:
-        state.restore(entry)
+    share = Sharing(_MOST_SHARED)
+    for pod in record.pods:
+        state.restore(_pod_decoder.decode(pod), share)
     state.shared_gpus.restore(record.gpu_groups)
     state.group_table.changed.clear()
     state.workload_index.restore(record.workloads)

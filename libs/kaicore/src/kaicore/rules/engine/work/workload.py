@@ -7,7 +7,8 @@ and priority. Source of the steps: KAI-Scheduler v0.17, `pkg/scheduler/api/podgr
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -129,6 +130,55 @@ def _form(sets: tuple[PodSet, ...]) -> _Form:
     return _Form({item.name: item for item in sets}, children, leaf_names, constrained, min_pods(sets))
 
 
+@lru_cache(maxsize=4096)
+def _counts(leaf: str, count: int) -> Counts:
+    """Return the counts of a group of one leaf; never changed, for most groups have the same ones."""
+    return {leaf: count} if count else {}
+
+
+class _Tally:
+    """Pods of a group of several sets, by leaf.
+
+    Attributes:
+        leaf_of: as pods of which leaves those that count are counted, by uid.
+        counts: those that count: of those that ended well, as many as are known or as the owner tells of.
+    """
+
+    __slots__ = ("_in", "_sets", "counts", "leaf_of")
+
+    def __init__(self, sets: Mapping[str, PodSet]) -> None:
+        self.leaf_of: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        self._sets = sets
+        self._in: dict[str, dict[str, int]] = {"active": {}, "done": {}}
+
+    def put(self, uid: str, leaf: str, place: str) -> None:
+        """Count a pod that is active, or done."""
+        self.leaf_of[uid] = leaf
+        self.sum_up(leaf, place, 1)
+
+    def drop(self, uid: str, place: str) -> None:
+        """Count a pod no more, if it is counted."""
+        if (leaf := self.leaf_of.pop(uid, None)) is not None:
+            self.sum_up(leaf, place, -1)
+
+    def sum_up(self, leaf: str, place: str = "done", more: int = 0) -> None:
+        """Count a leaf's pods, of which there are more, or with a negative number fewer, in a place."""
+        numbers, item = self._in[place], self._sets.get(leaf)
+        numbers[leaf] = numbers.get(leaf, 0) + more
+        ended = max(self._in["done"].get(leaf, 0), item.ended if item is not None else 0)
+        count = self._in["active"].get(leaf, 0) + ended
+        if count:
+            self.counts[leaf] = count
+        else:
+            self.counts.pop(leaf, None)
+
+
+#: The pods of a workload where it has none: most have one pod, which stands in one place.
+_NOBODY = cast("dict[str, Member]", MappingProxyType({}))
+_PLACES = ("waiting", "active", "leaving", "done")
+
+
 #: The place of a group in its queue; see `kaicore.rules.engine.work.pending_group.ORDER_PARTS`.
 OrderKey = tuple[int, int, int, str, str, str]
 
@@ -165,19 +215,15 @@ class Workload:
         evicted_at: when pods of it were last decided to be evicted.
         reached: whether it has ever had its minimum, at once with all groups that it starts together with.
         ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
+        kind: as what it is among those that run (`kind_of`).
         constrained: whether any of its sets has a topology constraint.
         is_gang: whether some of its pods only start together.
     """
 
     __slots__ = (
-        "_children",
-        "_counted",
-        "_counts",
-        "_finished",
-        "_leaf_names",
+        "_form",
         "_lone",
-        "_running",
-        "_sets",
+        "_tally",
         "active",
         "below_since",
         "constrained",
@@ -186,6 +232,7 @@ class Workload:
         "evicted_at",
         "group",
         "is_gang",
+        "kind",
         "leaving",
         "reached",
         "started_at",
@@ -193,39 +240,34 @@ class Workload:
     )
 
     def __init__(self, group: Group) -> None:
-        self.waiting: dict[str, Member] = {}
-        self.active: dict[str, Member] = {}
-        self.leaving: dict[str, Member] = {}
-        self.done: dict[str, Member] = {}
+        self.waiting = self.active = self.leaving = self.done = _NOBODY
         self.started_at = 0
         self.below_since = 0
         self.evicted_at = 0
         self.reached = False
         self.ending = False
+        self.kind: Kind | None = None
         #: See `lone`; False where it is to be worked out.
         self._lone: LonePod | Literal[False] | None = False
-        #: Pods by leaf: those that count, of them the active ones, and those that are known to have ended well.
-        self._counts: dict[str, int] = {}
-        self._running: dict[str, int] = {}
-        self._finished: dict[str, int] = {}
-        #: As pods of which leaves those that count are counted, by uid.
-        self._counted: dict[str, str] = {}
         self.set_group(group)
 
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
         self.group, self._lone = group, False
-        self._sets, self._children, self._leaf_names, self.constrained, least = _form(group.sets)
-        self.is_gang = bool(group.together) or least > 1
-        self._counts.clear()
-        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
-            numbers.clear()
-            for uid, member in among.items():
-                self._count(uid, self.leaf(member), numbers)
+        self._form = _form(group.sets)
+        self.constrained = self._form.constrained
+        self.is_gang = bool(group.together) or self._form.least > 1
+        #: None for a group of one set: all of its pods are of that.
+        self._tally = None if len(group.sets) == 1 else _Tally(self._form.sets)
+        self.ending = self.ending or any(item.ended for item in group.sets)
+        if self._tally is None:
+            return
+        for place in ("active", "done"):
+            for uid, member in getattr(self, place).items():
+                self._tally.put(uid, self.leaf(member), place)
         for item in group.sets:
             if item.ended:
-                self.ending = True
-                self._sum_up(item.name)
+                self._tally.sum_up(item.name)
 
     @property
     def empty(self) -> bool:
@@ -235,7 +277,10 @@ class Workload:
     @property
     def counts(self) -> Counts:
         """The number of pods of each leaf that are active or have ended well."""
-        return self._counts
+        if self._tally is not None:
+            return self._tally.counts
+        (root,) = self.group.sets
+        return _counts(root.name, len(self.active) + max(len(self.done), root.ended))
 
     @property
     def _on_its_own(self) -> bool:
@@ -245,63 +290,62 @@ class Workload:
     @property
     def own_counts(self) -> Counts:
         """Pods per leaf that count towards the minimum of what starts next."""
-        return {} if self.group.match_policy is MatchPolicy.ONLY_WAITING else self._counts
+        return {} if self.group.match_policy is MatchPolicy.ONLY_WAITING else self.counts
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
         self._lone = False
-        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
-            if among.pop(uid, None) is not None:
-                leaf = self._counted.pop(uid)
-                numbers[leaf] -= 1
-                self._sum_up(leaf)
-        self.waiting.pop(uid, None)
-        self.leaving.pop(uid, None)
+        for place in _PLACES:
+            members = getattr(self, place)
+            if uid not in members:
+                continue
+            if len(members) == 1:
+                setattr(self, place, _NOBODY)
+            else:
+                del members[uid]
+            if self._tally is not None:
+                self._tally.drop(uid, place)
 
     def wait(self, member: Member) -> None:
         """A pod waits."""
         self.drop(member.pod.uid)
-        self.waiting[member.pod.uid] = member
+        self._put(member, "waiting")
 
     def start(self, member: Member) -> None:
         """A pod is placed or bound."""
-        self._put(member, self.active, self._running)
+        self._put_counted(member, "active")
 
     def finish(self, member: Member) -> None:
         """A pod ended well."""
-        self._put(member, self.done, self._finished)
+        self._put_counted(member, "done")
 
-    def _put(self, member: Member, among: dict[str, Member], numbers: dict[str, int]) -> None:
-        uid, leaf = member.pod.uid, self.leaf(member)
-        if uid not in among or self._counted[uid] != leaf:
+    def _put(self, member: Member, place: str) -> None:
+        members = getattr(self, place)
+        if members:
+            members[member.pod.uid] = member
+        else:
+            setattr(self, place, {member.pod.uid: member})
+
+    def _put_counted(self, member: Member, place: str) -> None:
+        uid = member.pod.uid
+        if uid not in getattr(self, place) or not self._is_counted(member):
             self.drop(uid)
-            among[uid] = member
-            self._count(uid, leaf, numbers)
+            self._put(member, place)
+            if self._tally is not None:
+                self._tally.put(uid, self.leaf(member), place)
+
+    def _is_counted(self, member: Member) -> bool:
+        """Tell whether a pod that counts does so in the leaf that it names now."""
+        return self._tally is None or self._tally.leaf_of[member.pod.uid] == self.leaf(member)
 
     def counts_as_active(self, member: Member) -> bool:
         """Tell whether a pod is active, and counts in the leaf that it names now."""
-        uid = member.pod.uid
-        return self.active.get(uid) is member and self._counted[uid] == self.leaf(member)
-
-    def _count(self, uid: str, leaf: str, numbers: dict[str, int]) -> None:
-        self._counted[uid] = leaf
-        numbers[leaf] = numbers.get(leaf, 0) + 1
-        self._sum_up(leaf)
-
-    def _sum_up(self, leaf: str) -> None:
-        """Count a leaf's pods; of those that ended well, as many as are known or as the owner tells of."""
-        item = self._sets.get(leaf)
-        ended = max(self._finished.get(leaf, 0), item.ended if item is not None else 0)
-        count = self._running.get(leaf, 0) + ended
-        if count:
-            self._counts[leaf] = count
-        else:
-            self._counts.pop(leaf, None)
+        return self.active.get(member.pod.uid) is member and self._is_counted(member)
 
     def leave(self, member: Member) -> None:
         """A pod still holds its node, but not for long."""
         self.drop(member.pod.uid)
-        self.leaving[member.pod.uid] = member
+        self._put(member, "leaving")
 
     def mark(self, at: int, *, others: bool = True) -> None:
         """Note since when it is at, or below, its minimum.
@@ -310,7 +354,7 @@ class Workload:
             at: recorded time of what changed it, microseconds since the epoch.
             others: whether all other groups that it starts together with have theirs.
         """
-        if self.active and self.satisfied(self._counts):
+        if self.active and self.satisfied(self.counts):
             self.started_at = self.started_at or at
             self.reached = self.reached or others
             self.below_since = 0 if others or self._on_its_own else self.below_since or at
@@ -328,7 +372,7 @@ class Workload:
 
     def _as_lone(self) -> LonePod | None:
         group = self.group
-        if len(self.waiting) != 1 or self.active or self.done or self._counts:
+        if len(self.waiting) != 1 or self.active or self.done or self.counts:
             return None
         if self.is_gang or self.constrained or len(group.sets) > 1 or group.together:
             return None
@@ -339,24 +383,24 @@ class Workload:
 
     def leaf(self, member: Member) -> str:
         """Return the leaf that a pod belongs to: the one that it names, else the first."""
-        names = self._leaf_names
+        names = self._form.leaf_names
         return member.pod_set if member.pod_set in names else next(iter(names))
 
     def sets_around(self, member: Member) -> list[str]:
         """Return the names of a pod's leaf and of the sets around it, the root's last."""
         names = [self.leaf(member)]
         while names[-1] != self.group.sets[0].name:
-            names.append(self._sets[names[-1]].parent)
+            names.append(self._form.sets[names[-1]].parent)
         return names
 
     def rank_source(self, leaf: str) -> RankSource | None:
         """Return where the pods of a leaf tell their rank; None for nowhere."""
-        return self._sets[leaf].rank
+        return self._form.sets[leaf].rank
 
     def satisfied(self, counts: Counts, name: str | None = None) -> bool:
         """Tell whether a set, or the whole group, has its minimum with so many pods."""
         item = self._set(name)
-        children = self._children.get(item.name)
+        children = self._form.children.get(item.name)
         if not children:
             return counts.get(item.name, 0) >= item.min_pods
         if item.min_pods and sum(counts.get(leaf, 0) for leaf in self._leaves(item)) < item.min_pods:
@@ -437,17 +481,17 @@ class Workload:
     def _set(self, name: str | None) -> PodSet:
         if name is None:
             return self.group.sets[0]
-        return self._sets[name]
+        return self._form.sets[name]
 
     def _leaves(self, item: PodSet) -> set[str]:
-        children = self._children.get(item.name)
+        children = self._form.children.get(item.name)
         return {item.name} if not children else set().union(*(self._leaves(child) for child in children))
 
     def _needed(
         self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]
     ) -> tuple[list[Member], int]:
         """Return the pods that a set needs to have its minimum, and how many of them are not there."""
-        children = self._children.get(item.name)
+        children = self._form.children.get(item.name)
         if not children:
             short = max(item.min_pods - counts.get(item.name, 0), 0)
             there = list(waiting.get(item.name, ())[:short])
@@ -474,7 +518,7 @@ class Workload:
 
     def _growth(self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> list[Member]:
         """Return the next pods above the minimum."""
-        children = self._children.get(item.name)
+        children = self._form.children.get(item.name)
         if not children:
             return list(waiting.get(item.name, ())[:1])
         order = [
@@ -509,7 +553,13 @@ def kind_of(workload: Workload) -> Kind | None:
     if not workload.active or not group.preemptible:
         return None
     first = next(iter(workload.active.values()))
-    return first.pod.scheduler_name, group.queue, "" if group.queue else group.namespace, group.priority
+    return _kind(first.pod.scheduler_name, group.queue, "" if group.queue else group.namespace, group.priority)
+
+
+@lru_cache(maxsize=4096)
+def _kind(scheduler: str, queue: str, namespace: str, priority: int) -> Kind:
+    """Return a kind; equal arguments give the same object, for there are few."""
+    return scheduler, queue, namespace, priority
 
 
 class RunningGroups:

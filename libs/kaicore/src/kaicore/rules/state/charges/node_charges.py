@@ -23,7 +23,7 @@ from kaicore.rules.numa.kubelet.memory_manager import excluding
 from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
-from kaicore.rules.state.pods.pod_entry import PodEntry, Remembered, Stage
+from kaicore.rules.state.pods.pod_entry import NO_CHARGE, PodEntry, Remembered, Stage
 from kaicore.rules.state.pods.resolve import zone_charge
 
 
@@ -52,7 +52,6 @@ class AccountChange(msgspec.Struct, frozen=True):
     otherwise: bool = False
 
 
-_NOTHING = ZoneCharge()
 _AS_BEFORE, _OTHERWISE = AccountChange(), AccountChange(otherwise=True)
 
 
@@ -68,8 +67,8 @@ class NodeCharges:
         """Args:
         columns: of the state; whole nodes' and zones' use in them is written by this class only.
         """
-        #: Pods by uid on each node that has any.
-        self.on_node: dict[str, set[str]] = {}
+        #: The uids of the pods on each node that has any, in no order.
+        self.on_node: dict[str, tuple[str, ...]] = {}
         self._columns = columns
         self._pods = pods
         self._classes = classes
@@ -195,11 +194,11 @@ class NodeCharges:
         self._columns.charge(row, entry.requests)
         self.predict_init_remains(entry)
         charge = self._resolve(entry)
-        entry.zone_charge = self._columns.zones.charge(row, charge or _NOTHING)
+        entry.zone_charge = self._columns.zones.charge(row, charge or NO_CHARGE)
         entry.releasing, entry.charged_at = False, at
-        self.on_node.setdefault(node, set()).add(entry.pod.uid)
+        self.on_node[node] = *self.on_node.get(node, ()), entry.pod.uid
         self._set_unrecorded(entry, recorded=charge is not None)
-        if entry.stage is Stage.PLACED and entry.zone_charge != _NOTHING:
+        if entry.stage is Stage.PLACED and entry.zone_charge != NO_CHARGE:
             self._columns.zones.assume(row, entry.zone_charge)
 
     def _resize(self, entry: PodEntry, node: str, *, before: Amounts) -> None:
@@ -213,7 +212,7 @@ class NodeCharges:
         row = self._columns.row(entry.node)
         self._columns.charge(row, entry.requests, releasing=entry.releasing)
         self._columns.zones.restore_charge(row, entry.zone_charge, releasing=entry.releasing)
-        self.on_node.setdefault(entry.node, set()).add(entry.pod.uid)
+        self.on_node[entry.node] = *self.on_node.get(entry.node, ()), entry.pod.uid
         if entry.unrecorded:
             entry.unrecorded = False
             self._note_unrecorded(entry, entry.node, unrecorded=True)
@@ -222,7 +221,7 @@ class NodeCharges:
         """Charge a pod with what is known of it now; returns whether that changes anything."""
         row, zones = self._columns.row(entry.node), self._columns.zones
         resolved = self._resolve(entry)
-        charge = resolved or _NOTHING
+        charge = resolved or NO_CHARGE
         self._set_unrecorded(entry, recorded=resolved is not None)
         exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
         if exchanged is entry.zone_charge:
@@ -240,12 +239,11 @@ class NodeCharges:
         self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
         self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.releasing = False
-        entry.zone_charge = _NOTHING
+        entry.zone_charge = NO_CHARGE
         entry.kept_by_init, entry.expected, entry.alternatives = None, None, ()
         self._note_unrecorded(entry, node, unrecorded=False)
-        pods = self.on_node[node]
-        pods.discard(entry.pod.uid)
-        if not pods:
+        self.on_node[node] = tuple(uid for uid in self.on_node[node] if uid != entry.pod.uid)
+        if not self.on_node[node]:
             del self.on_node[node]
         if apart:
             self._charge_again(node)
@@ -276,10 +274,10 @@ class NodeCharges:
         self._columns.set_topology(topology, row)
         pods = self.held_on(node)
         for entry in pods:
-            entry.zone_charge = _NOTHING
+            entry.zone_charge = NO_CHARGE
         for entry in pods:
             self.predict_init_remains(entry)
-            charge = self._resolve(entry) or _NOTHING
+            charge = self._resolve(entry) or NO_CHARGE
             entry.zone_charge = self._columns.zones.charge(row, charge, releasing=entry.releasing)
         self.node_seen(node)
 
@@ -288,7 +286,7 @@ class NodeCharges:
         row, zones = self._columns.row(entry.node), self._columns.zones
         topology = self._columns.topologies[row]
         if topology is None:
-            return _NOTHING
+            return NO_CHARGE
         pod, observed, kept = entry.pod, entry.observed, entry.kept_by_init
         predicted = entry.predicted or entry.expected
         alternatives = entry.alternatives if alternatives is None else alternatives

@@ -21,7 +21,6 @@ from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.own_policy import missed, shared_devices
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.charges.early_release import EarlyReleases
@@ -36,7 +35,17 @@ from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
-from kaicore.rules.state.pods.pod_entry import Eviction, Home, PodEntry, Remembered, Stage, share_parts, shared
+from kaicore.rules.state.pods.pod_entry import (
+    NO_CHARGE,
+    Eviction,
+    Home,
+    PodEntry,
+    Remembered,
+    Sharing,
+    Stage,
+    share_entry,
+    shared,
+)
 from kaicore.rules.state.pods.resolve import zone_charge
 from kaicore.rules.state.pods.transitions import FoldContext, Release
 from kaicore.rules.state.registries.queue_registry import QueueCharge, QueueRegistry, queue_charge
@@ -96,7 +105,6 @@ class ClassRegistry:
         self._constraints.class_known(pod_class)
 
 
-_NO_CHARGE = ZoneCharge()
 _NOTHING_HELD = Placement(Provenance.OBSERVED)
 
 #: Stages in which the end of a nomination gives nobody room: the pod takes it itself, or had it from no cycle.
@@ -421,7 +429,7 @@ class PodIndexes:
             predicted=nomination.placement,
             observed=None,
         )
-        entry.nomination = msgspec.structs.replace(nomination, charge=charge or _NO_CHARGE)
+        entry.nomination = msgspec.structs.replace(nomination, charge=charge or NO_CHARGE)
 
     def _note_eviction(self, entry: PodEntry, before: Eviction | None, eviction: Eviction | None) -> None:
         if eviction is None:
@@ -609,11 +617,12 @@ class PodIndexes:
                     self._update_workload(entry, waits=entry.waiting)
         self.group_table.changed.clear()
 
-    def restore(self, entry: PodEntry) -> None:
+    def restore(self, entry: PodEntry, share: Sharing = shared) -> None:
         """Put a pod back as a snapshot has it; its node and its class are there already."""
+        share_entry(entry, share)
+        pod_class = self.class_registry.classes[entry.class_key]
+        entry.class_key, entry.requests = pod_class.key, pod_class.requests
         self.pods[entry.pod.uid] = entry
-        share_parts(entry.pod)
-        entry.predicted = shared(entry.predicted)
         self.constraints.pod_seen(entry.pod)
         if entry.charged:
             self.charges.restore(entry)

@@ -39,7 +39,6 @@ class WorkloadIndex:
         self.leaving: dict[str, PodEntry] = {}
         self.needed_by: dict[str, set[str]] = {}
         self.running: dict[Kind, dict[str, Workload]] = {}
-        self._kinds: dict[str, Kind] = {}
         self._where: dict[str, str] = {}
         self._changed = ChangedKeys()
 
@@ -102,8 +101,7 @@ class WorkloadIndex:
 
     def _stays(self, entry: PodEntry, workload: Workload) -> bool:
         """Tell whether a pod is active in its group and counts there as before, so that nothing changes for others."""
-        kind = self._kinds.get(workload.group.key)
-        as_before = kind is None or kind[0] == entry.pod.scheduler_name
+        as_before = workload.kind is None or workload.kind[0] == entry.pod.scheduler_name
         return as_before and entry.charged and not entry.leaving and workload.counts_as_active(entry)
 
     def evicted(self, entry: PodEntry, *, at: int) -> None:
@@ -212,13 +210,13 @@ class WorkloadIndex:
             self.below.add(key)
         else:
             self.below.discard(key)
-        kind, before = kind_of(workload), self._kinds.get(key)
+        kind, before = kind_of(workload), workload.kind
         if kind != before:
             if before is not None:
-                del self._kinds[key], self.running[before][key]
+                del self.running[before][key]
             if kind is not None:
-                self._kinds[key] = kind
                 self.running.setdefault(kind, {})[key] = workload
+            workload.kind = kind
         if workload.empty:
             del self.workloads[key]
             self._unlink(workload.group)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from sys import intern
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -26,23 +26,32 @@ from kaicore.rules.state.registries.queue_registry import QueueCharge
 SUCCESSOR_US = 60_000_000
 
 _Value = TypeVar("_Value")
-#: Values that many pods have, by their bytes; of so many kinds of them it begins anew.
-_SHARED: dict[bytes, object] = {}
 _MOST_SHARED = 20_000
+_encode = msgspec.msgpack.Encoder().encode
 
 
-def shared(value: _Value) -> _Value:
-    """Return the first of all values that look the same: most pods are like others, and each would keep a copy.
+class Sharing:
+    """Values that many pods have, by their bytes; of so many kinds of them it begins anew."""
 
-    Args:
-        value: never changed afterwards; its members stand in the same order in what is returned.
-    """
-    looks = msgspec.msgpack.encode(value)
-    if len(_SHARED) >= _MOST_SHARED:
-        _SHARED.clear()
-    # Only what looks the same and is of one type is equal.
-    found = _SHARED.setdefault(looks, value)
-    return found if type(found) is type(value) else value
+    def __init__(self, most: int = _MOST_SHARED) -> None:
+        self._values: dict[bytes, object] = {}
+        self._most = most
+
+    def __call__(self, value: _Value) -> _Value:
+        """Return the first of all values that look the same: most pods are like others, and each would keep a copy.
+
+        Args:
+            value: never changed afterwards; its members stand in the same order in what is returned.
+        """
+        looks = _encode(value)
+        if len(self._values) >= self._most:
+            self._values.clear()
+        # Only what looks the same and is of one type is equal.
+        found = self._values.setdefault(looks, value)
+        return found if type(found) is type(value) else value
+
+
+shared = Sharing()
 
 
 class Remembered(Generic[_Value]):
@@ -68,29 +77,40 @@ class Remembered(Generic[_Value]):
         self._results.clear()
 
 
-def share_containers(placement: Placement) -> Placement:
+def share_containers(placement: Placement, share: Sharing = shared) -> Placement:
     """Let an observation have its containers in common with others; return it."""
-    msgspec.structs.force_setattr(placement, "containers", shared(placement.containers))
+    msgspec.structs.force_setattr(placement, "containers", share(placement.containers))
     return placement
 
 
-#: Fields of a pod that most pods have empty, and texts that many have in common.
+#: Fields of a pod that most pods have empty, that it seldom changes, and texts that many have in common.
 _MOSTLY_EMPTY = ("labels", "annotations", "overhead", "node_selector")
-_TEXTS = ("namespace", "scheduler_name", "phase", "priority_class", "preemption_policy")
-_EMPTY: dict[str, str] = {}
+_LASTING = ("uid", "name", "owner", "labels", "annotations")
+_TEXTS = ("namespace", "scheduler_name", "phase", "priority_class", "preemption_policy", "node_name")
+#: An empty dict, for all that have none.
+NONE: dict[str, Any] = {}
 
 
-def share_parts(pod: Pod) -> Pod:
-    """Let a pod have what is the same with others; return it."""
-    share = msgspec.structs.force_setattr
-    share(pod, "containers", shared(pod.containers))
+def share_parts(pod: Pod, before: Pod | None = None, share: Sharing = shared) -> Pod:
+    """Let a pod have what is the same with others, and with itself as it was before; return it."""
+    put = msgspec.structs.force_setattr
+    put(pod, "containers", share(pod.containers))
     if pod.tolerations:
-        share(pod, "tolerations", shared(pod.tolerations))
+        put(pod, "tolerations", share(pod.tolerations))
     for name in _MOSTLY_EMPTY:
         if not getattr(pod, name):
-            share(pod, name, _EMPTY)
+            put(pod, name, NONE)
     for name in _TEXTS:
-        share(pod, name, intern(getattr(pod, name)))
+        put(pod, name, intern(getattr(pod, name)))
+    if before is None or before is pod:
+        for name in ("owner", "labels"):
+            if value := getattr(pod, name):
+                put(pod, name, share(value))
+    else:
+        for name in _LASTING:
+            value = getattr(before, name)
+            if getattr(pod, name) == value:
+                put(pod, name, value)
     return pod
 
 
@@ -111,6 +131,9 @@ class Stage(StrEnum):
     BOUND = "bound"
     FINISHED = "finished"
 
+
+#: Of a pod that holds nothing of zones. As a plain default it would be left out of snapshots, and its equals not.
+NO_CHARGE = ZoneCharge()
 
 #: The stages of pods that there are.
 PRESENT = (Stage.WAITING, Stage.PLACED, Stage.BOUND, Stage.FINISHED)
@@ -138,7 +161,7 @@ class KubeletRejection(msgspec.Struct, frozen=True):
     position: int
 
 
-class PodEntry(msgspec.Struct):
+class PodEntry(msgspec.Struct, omit_defaults=True, gc=False):
     """A pod: facts that handlers set (`transitions`), and what `PodIndexes` derives from them.
 
     Facts:
@@ -203,7 +226,7 @@ class PodEntry(msgspec.Struct):
     predicted: Placement | None = None
     observed: Placement | None = None
     expected: Placement | None = None
-    zone_charge: ZoneCharge = ZoneCharge()
+    zone_charge: ZoneCharge = msgspec.field(default_factory=lambda: NO_CHARGE)
     kept_by_init: tuple[ContainerPlacement, ...] | None = None
     alternatives: tuple[Placement, ...] = ()
     decided_at: int = 0
@@ -284,6 +307,22 @@ class PodEntry(msgspec.Struct):
     def leaving(self) -> bool:
         """True if it is terminating or about to be evicted, though it may still hold its node."""
         return self.pod.deletion_at is not None or self.eviction is not None or self.repairing
+
+
+#: Fields of an entry that many pods have in common, beside those that `share_entry` names.
+_ALIKE = ("predicted", "zone_charge", "queue_charge", "agreement")
+
+
+def share_entry(entry: PodEntry, share: Sharing) -> None:
+    """Let an entry that was decoded have what is the same with others, as folding does."""
+    share_parts(entry.pod, share=share)
+    if entry.observed is not None:
+        share_containers(entry.observed, share)
+    for name in _ALIKE:
+        if value := getattr(entry, name):
+            setattr(entry, name, share(value))
+    entry.node, entry.cycle = intern(entry.node), intern(entry.cycle)
+    entry.volumes, entry.devices = entry.volumes or NONE, entry.devices or NONE
 
 
 class Home(msgspec.Struct, frozen=True):

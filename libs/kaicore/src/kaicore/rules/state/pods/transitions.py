@@ -25,6 +25,7 @@ from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.pods.agreement import Agreement, compare
 from kaicore.rules.state.pods.pod_entry import (
+    NONE,
     Eviction,
     KubeletRejection,
     PodEntry,
@@ -226,7 +227,7 @@ def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -
     """Take over the pod, and what its status says of a nomination."""
     pod, named_before, nomination = payload.pod, entry.pod.nominated_node, entry.nomination
     if pod is entry.pod or pod.containers is not entry.pod.containers:
-        share_parts(pod)
+        share_parts(pod, entry.pod)
     entry.pod = pod
     if pod.phase == "Running" and not entry.started_at:
         entry.started_at = context.recorded_at
@@ -329,9 +330,9 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
     """Take over the node, the predicted zones, all that it gets there, and the rank; no room is kept any more."""
-    entry.node, entry.predicted, entry.volumes = intern(payload.node), shared(payload.placement), payload.volumes
-    entry.agreement = None
-    entry.rank, entry.devices, entry.gpus = payload.rank, payload.devices, payload.gpus
+    entry.node, entry.predicted, entry.agreement = intern(payload.node), shared(payload.placement), None
+    entry.volumes, entry.devices = payload.volumes or NONE, payload.devices or NONE
+    entry.rank, entry.gpus = payload.rank, payload.gpus
     entry.cycle, entry.placed_at, entry.bound_at = intern(payload.cycle), context.occurred_at, 0
     entry.decided_at = context.input_position(payload.cycle)
     _stop_waiting(entry)

@@ -42,7 +42,7 @@ class UsageKey(NamedTuple):
     namespace: str = ""
 
 
-class QueueCharge(msgspec.Struct, frozen=True):
+class QueueCharge(msgspec.Struct, frozen=True, gc=False):
     """The state of a pod in the usage of its queue.
 
     Attributes:
