@@ -62,6 +62,8 @@ class RowStates:
         """
         self._columns = columns
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
+        #: What the built-in rules said of rows, by what was asked for, then by what they looked at.
+        self.said: dict[object, dict[object, int]] = {}
         #: By row, a number of what it is like without its pods; None where nobody asked yet.
         self._empty_kinds: Ints | None = None
         #: The rows that `alike_when_empty` was asked about last, and its answer: classes mostly ask about the same.

@@ -29,10 +29,11 @@ class RestingGroups:
 
     def lines(self, workloads: Mapping[str, Workload], pods: Mapping[str, PodEntry]) -> Collection[RestingLine]:
         """Return the lines, brought up to date; not to be changed."""
-        touched = self._touched.take()
+        touched: Collection[str] | None = self._touched.take()
         if touched is None:
             self._lines, self._kinds = {}, {}
-        for key in workloads.keys() if touched is None else touched:
+            touched = [key for key, workload in workloads.items() if len(workload.waiting) == 1]
+        for key in touched:
             kind = self._kinds.pop(key, None)
             if kind is not None:
                 self._lines[kind].drop(key)
