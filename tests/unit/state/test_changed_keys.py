@@ -44,7 +44,7 @@ def test_lines_of_one_who_has_not_looked_for_long_are_those_made_anew() -> None:
     pods = [made.add_pod(pod(f"p{number}", cpu=16, owner=OWNER)) for number in range(3)]
     made.cycle()
     state = made.state
-    assert [len(line.uids) for line in state.resting.lines(state.workload_index.workloads, state.pods)] == [3]
+    assert [len(line.uids) for line in state.resting.lines(state.workload_index.workloads, state.workload_index.pending, state.pods)] == [3]
     made.delete_pod(pods[0])
     for number in range(MANY):
         state.resting.touch(str(number))

@@ -492,13 +492,18 @@ class FeasibleNodes:
         settled = self._constraints.indifferent and self._like is None
         return plain and settled and (policies is None or not (policies.live or policies.rescores))
 
-    def follow(self, row: int, most: int) -> list[FollowingPod]:
+    def follow(self, row: int, ages: Sequence[int]) -> list[FollowingPod]:
         """Return what comes of pods that follow each other on the best row, as far as that is known.
 
-        They are as many as go there if pods go one by one, each to the best row (`best`), `most` at most. The caller
-        charges them at once, and calls `look_again` then.
+        They are as many as go there if pods go one by one, each to the best row (`best`). The caller charges them at
+        once, and calls `look_again` then.
+
+        Args:
+            ages: when pods were created that may go there, seconds since the epoch.
         """
-        known, admitting = self._following, self._admitting
+        known, admitting, most = self._following, self._admitting, len(ages)
+        #: Whether doubts about the row refuse none of them; None where that was not asked yet.
+        certain = None if self.doubted else False
         state = self._states.state(row)
         if state not in known:
             return []
@@ -516,8 +521,12 @@ class FeasibleNodes:
                 ranking.set(row, score)
                 if ranking.first() != row:
                     break
-            if len(following) == most or state not in admitting:
-                # Where there are doubts, each pod is asked about.
+            if len(following) == most:
+                break
+            if certain is None:
+                certain = self._numa.is_certain_in_turn(row, ages)
+            if not certain and state not in admitting:
+                # Where there may be doubts, each pod is asked about.
                 break
             best = score
         ranking.set(row, score)
@@ -571,7 +580,8 @@ class FeasibleNodes:
             self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
         # Bytes and memory, for they are read one by one many times faster than an array.
-        eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state.data
+        eligible, states, scores = self._eligible_bytes, self._states, self._scores_by_state.data
+        state_of = states.of_rows
         policies = self._policies
         if policies is not None and not policies.rescores:
             policies = None
@@ -579,7 +589,9 @@ class FeasibleNodes:
         changed: list[tuple[int, int]] = []
         for row in distinct:
             if eligible[row]:
-                state = state_of(row)
+                state = state_of[row]
+                if state < 0:
+                    state = states.state(row)
                 score = scores[state] if state < len(scores) else _UNKNOWN
                 if score == _UNKNOWN:
                     score = self._score(row)
