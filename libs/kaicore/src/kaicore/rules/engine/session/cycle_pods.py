@@ -59,7 +59,9 @@ class CyclePods:
         classes = [by_uid.get(member.pod.uid) or class_of(member) for member in members]
         if classes and classes.count(classes[0]) == len(classes):
             # Members of a gang mostly are, and this is many times faster.
-            return Counter({classes[0].key: len(classes)})
+            counts = Counter[str]()
+            counts[classes[0].key] = len(classes)
+            return counts
         return Counter([pod_class.key for pod_class in classes])
 
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
