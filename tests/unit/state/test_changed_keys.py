@@ -49,7 +49,7 @@ def test_lines_of_one_who_has_not_looked_for_long_are_those_made_anew() -> None:
     for number in range(MANY):
         state.resting.touch(str(number))
     lines, anew = (
-        [sorted(line.uids) for line in one.lines(state.workload_index.workloads, state.pods)]
+        [sorted(line.uids) for line in one.lines(state.workload_index.workloads, state.workload_index.pending, state.pods)]
         for one in (state.resting, RestingGroups())
     )
     assert lines == anew == [["uid-p1", "uid-p2"]]
