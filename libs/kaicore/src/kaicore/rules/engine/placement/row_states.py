@@ -82,7 +82,7 @@ class RowStates:
         #: By row, -1 where it is not known; twice, for a list is read one by one faster than an array.
         self._states_array: Ints = states
         self.of_rows: list[int] = states.tolist()
-        self._states = self.of_rows
+        self._states: list[int] = self.of_rows
 
     def _goes_on(self) -> tuple[StateNumbers, Ints]:
         """Return the numbers of the last cycle, and the states of the rows that are as it found them."""
