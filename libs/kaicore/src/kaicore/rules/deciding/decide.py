@@ -170,8 +170,8 @@ class _Record:
         To be asked for all batches of a cycle, in order: the kubelets shall see the pods in the order in which the
         cycle charged them, since what one gets depends on those before it.
         """
-        # 1. Its decisions, each in the stream of its pod or group. It is conditional on these, but for those of requests:
-        #    the log tells no versions of a request's events, and its pods are still to be those.
+        # 1. Its decisions, each in the stream of its pod or group, on which it is conditional. The log tells no
+        #    versions of a request's events: its pods are still to be those.
         events, streams = list[NewEvent](), set[str]()
         charged, given = dict[str, list[str]](), list[payloads.PodPlaced]()
         for decision in batch.decisions:
