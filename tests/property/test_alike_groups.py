@@ -102,7 +102,7 @@ def _reports(cluster: CrowdedCluster, config: EngineConfig, run: CycleRun) -> li
 
 
 def _at_rest(resting: RestingGroups, state: ClusterState) -> dict[tuple[str, str], LonePod]:
-    lines = resting.lines(state.workload_index.workloads, state.pods)
+    lines = resting.lines(state.workload_index.workloads, state.workload_index.pending, state.pods)
     return {(line.class_key, key): lone for line in lines for key, lone in line.lones.items()}
 
 

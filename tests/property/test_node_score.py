@@ -141,15 +141,15 @@ def test_pods_of_one_class_go_together_where_they_go_one_by_one(
         cluster.delete_pod(cluster.add_pod(pod(f"seen-{number}", cpu=4, memory=8, gpu=1)))
     _add_nodes(cluster, running, of_each=3)
     if observed:
-        # From then on doubts are looked at.
-        cluster.add_pod(pod("observed", cpu=2, memory=4, gpu=1))
-        (decision,) = cluster.cycle().placements
-        cluster.record(
-            "pod/uid-observed",
-            payloads.PlacementObserved("uid-observed", "default", "observed", decision.node, OBSERVED),
-        )
+        # From then on doubts are looked at: about one pod, and about those that come out of turn, below.
+        for name in ("observed", "not-observed"):
+            cluster.add_pod(pod(name, cpu=2, memory=4, gpu=1))
+        node = next(one.node for one in cluster.cycle().placements if one.name == "observed")
+        seen_there = payloads.PlacementObserved("uid-observed", "default", "observed", node, OBSERVED)
+        cluster.record("pod/uid-observed", seen_there)
     for number, (size, cpu, gpu, qos) in enumerate(gangs):
-        cluster.gang(f"gang-{number}", size, created_at=number // 2, cpu=cpu, memory=4, gpu=gpu or None, qos=qos)
+        spec = {"cpu": cpu, "memory": 4, "gpu": gpu or None, "qos": qos, "priority": number % 3}
+        cluster.gang(f"gang-{number}", size, created_at=number // 2, **spec)
     config = EngineConfig(placement_strategy=strategy)
     decided = []
     # The last time with what was learned the second time.

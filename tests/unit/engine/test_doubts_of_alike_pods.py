@@ -35,3 +35,20 @@ def test_alike_pods_on_a_node_in_doubt_are_as_many_as_fit_whatever_is_so() -> No
     # On n2, the kubelet may have freed `ends` first and have put `stays` in its zone: then one pod fits beside it.
     placed = cluster.cycle(NO_PROMISES).placements
     assert [decision.node for decision in placed] == ["n1", "n1", "n2", "n3"]
+
+
+def test_alike_pods_older_than_one_that_came_before_are_as_many_as_fit_in_any_order() -> None:
+    cluster = Workloads()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, amounts(cpu=5, memory=64), amounts(cpu=8, memory=64), labels={"is": name})
+    cluster.add_node("n3", amounts(cpu=32, memory=64), labels={"is": "n3"})
+    seen = cluster.add_pod(pod("seen", cpu=1, memory=1, node_selector={"is": "n3"}))
+    cluster.full(seen)
+    _observed(cluster, seen)
+    for name, created_at in (("n1", 0), ("n2", 100)):
+        spec = {"cpu": 5, "memory": 1, "priority": 9, "created_at": created_at}
+        cluster.add_pod(pod(f"first-{name}", node_selector={"is": name}, **spec))
+    cluster.gang("g", 4, cpu=4, memory=1, created_at=50)
+    # On n2 the kubelet may see two of them first: then the first zone is not left to the younger pod.
+    placed = cluster.placed(cluster.cycle(NO_PROMISES))
+    assert [node for name, node in placed.items() if not name.startswith("first")] == ["n1", "n1", "n2", "n3"]

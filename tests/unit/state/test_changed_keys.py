@@ -43,13 +43,13 @@ def test_lines_of_one_who_has_not_looked_for_long_are_those_made_anew() -> None:
     made.add_node("n", cpu=8)
     pods = [made.add_pod(pod(f"p{number}", cpu=16, owner=OWNER)) for number in range(3)]
     made.cycle()
-    state = made.state
-    assert [len(line.uids) for line in state.resting.lines(state.workload_index.workloads, state.pods)] == [3]
+    state, index = made.state, made.state.workload_index
+    assert [len(line.uids) for line in state.resting.lines(index.workloads, index.pending, state.pods)] == [3]
     made.delete_pod(pods[0])
     for number in range(MANY):
         state.resting.touch(str(number))
     lines, anew = (
-        [sorted(line.uids) for line in one.lines(state.workload_index.workloads, state.pods)]
+        [sorted(line.uids) for line in one.lines(index.workloads, index.pending, state.pods)]
         for one in (state.resting, RestingGroups())
     )
     assert lines == anew == [["uid-p1", "uid-p2"]]

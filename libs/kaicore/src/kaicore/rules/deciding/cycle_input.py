@@ -325,7 +325,8 @@ def _waiting(
 
 def _resting(state: CycleView, config: EngineConfig, share: Share, *, now: int) -> list[RestingLine]:
     """Return the lines of groups that rest; none where something may treat pods of one class differently."""
-    lines, classes = state.resting.lines(state.workload_index.workloads, state.pods), state.classes
+    index, classes = state.workload_index, state.classes
+    lines = state.resting.lines(index.workloads, index.pending, state.pods)
     by_pod = config.policies or config.priority_aging or (config.consolidate_win_us and state.moved_at)
     if by_pod or not share.whole or state.quarantined or state.reservations or state.queue_registry.flavors:
         return []

@@ -170,21 +170,31 @@ class _Record:
         To be asked for all batches of a cycle, in order: the kubelets shall see the pods in the order in which the
         cycle charged them, since what one gets depends on those before it.
         """
-        # 1. Its decisions, each in the stream of its pod or group.
-        events = [self._decided(decision) for decision in batch.decisions]
+        # 1. Its decisions, each in the stream of its pod or group, on which it is conditional. The log tells no
+        #    versions of a request's events: its pods are still to be those.
+        events, streams = list[NewEvent](), set[str]()
+        charged, given = dict[str, list[str]](), list[payloads.PodPlaced]()
+        for decision in batch.decisions:
+            event = self._decided(decision)
+            events.append(event)
+            if isinstance(decision, _CHARGING):
+                charged.setdefault(decision.node, []).append(decision.uid)
+                if isinstance(decision, payloads.PodPlaced) and decision.devices:
+                    given.append(decision)
+            elif isinstance(decision, _OF_GROUPS):
+                streams.update(_requested_for(decision))
+                continue
+            streams.add(event.stream)
         # 2. What else they change: nodes, devices, and, where other replicas may do the same, queues.
-        charged = _charged(batch)
-        events += [
-            self._event(
-                f"node/{node}", node, payloads.NodeCharged(node=node, cycle=self._summary.cycle, pods=tuple(uids))
-            )
+        more = [
+            self._event(f"node/{node}", node, payloads.NodeCharged(node, self._summary.cycle, tuple(uids)))
             for node, uids in sorted(charged.items())
         ]
-        events += self._devices(batch)
-        events += [] if self._share.alone else self._reclaimed(batch)
-        # 3. What it is conditional on. The log tells no versions of a request's events: its pods are still to be those.
-        streams = {event.stream for event in events if not isinstance(event.payload, _OF_GROUPS)}
-        streams.update(_requesting(batch))
+        more += self._devices(given)
+        more += [] if self._share.alone else self._reclaimed(batch)
+        events += more
+        # 3. What else it is conditional on.
+        streams.update([event.stream for event in more])
         streams.update(() if self._share.alone else self._victims_groups(batch))
         version_of = self._state.versions.get
         expected = {stream: version_of(stream, 0) for stream in sorted(streams)}
@@ -195,10 +205,9 @@ class _Record:
         self._units += 1
         return Unit(tuple(events), expected, tuple(sorted(follows)))
 
-    def _devices(self, batch: DecisionBatch) -> list[NewEvent]:
-        """Return what records which devices a batch gives that the nodes' streams do not guard."""
+    def _devices(self, given: Sequence[payloads.PodPlaced]) -> list[NewEvent]:
+        """Return what records which devices decisions give that the nodes' streams do not guard."""
         registry, by_stream = self._state.constraints.devices, dict[tuple[str, str], list[str]]()
-        given = [one for one in batch.decisions if isinstance(one, payloads.PodPlaced) and one.devices]
         for decision in given:
             for charged in sorted(set(registry.charged(decision))):
                 by_stream.setdefault(charged, []).append(decision.uid)
@@ -235,10 +244,12 @@ class _Record:
 
     def _decided(self, decision: Decision) -> NewEvent:
         subject = f"{decision.namespace}/{decision.name}"
-        if isinstance(decision, _OF_GROUPS):
-            return self._event(f"provisioning/{subject}", subject, decision)
-        if isinstance(decision, payloads.GpuOpened):
-            return self._event(f"node/{decision.node}", decision.node, decision)
+        # First, for it is by far the most frequent one.
+        if not isinstance(decision, payloads.PodPlaced):
+            if isinstance(decision, _OF_GROUPS):
+                return self._event(f"provisioning/{subject}", subject, decision)
+            if isinstance(decision, payloads.GpuOpened):
+                return self._event(f"node/{decision.node}", decision.node, decision)
         return self._event(f"pod/{decision.uid}", subject, decision)
 
     def _next_id(self) -> UUID:
@@ -260,20 +271,10 @@ class _Record:
         return NewEvent(event_id, stream, payload, self._actor, summary.now, subject, self._id, summary.cycle)
 
 
-def _charged(batch: DecisionBatch) -> dict[str, list[str]]:
-    """Return the uids of the pods that a batch charges to each node, in order."""
-    charged: dict[str, list[str]] = {}
-    for decision in batch.decisions:
-        if isinstance(decision, _CHARGING):
-            charged.setdefault(decision.node, []).append(decision.uid)
-    return charged
-
-
-def _requesting(batch: DecisionBatch) -> Iterator[str]:
-    """Yield the streams of the pods for which a batch requests nodes."""
-    for decision in batch.decisions:
-        if isinstance(decision, payloads.ProvisioningRequested):
-            yield from (f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
+def _requested_for(decision: payloads.ProvisioningRequested | payloads.ProvisioningWithdrawn) -> Iterator[str]:
+    """Yield the streams of the pods for which a decision requests nodes."""
+    if isinstance(decision, payloads.ProvisioningRequested):
+        yield from (f"pod/{pod_set.uid}" for pod_set in decision.pod_sets)
 
 
 def may_report(registry: QueueRegistry, config: EngineConfig, *, now: int) -> bool:

@@ -44,8 +44,8 @@ from kaicore.rules.numa.kubelet.zones import ZoneCharge
 #: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
-#: Up to this many rows are looked at one by one; up to the other, full ones too.
-_FEW, _FEWEST = 64, 8
+#: Up to this many rows are looked at one by one.
+_FEW = 64
 #: Room for so many states at first.
 _STATES = 256
 
@@ -133,7 +133,9 @@ class FeasibleNodes:
         self._states = states
         replaced = policies is not None and policies.fills_fullness
         #: Where policies fill the band of fullness, what a row has less than the most of it is in `_handicap`.
-        self._rules = ClassRules(pod_class, columns, config, self._numa, counts=counts, replaced=replaced)
+        self._rules = ClassRules(
+            pod_class, columns, config, self._numa, counts=counts, replaced=replaced, known=states.said
+        )
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = rank_by_cycle(columns, turns, avoid, self._rules.work)
         if policies is not None:
@@ -490,13 +492,18 @@ class FeasibleNodes:
         settled = self._constraints.indifferent and self._like is None
         return plain and settled and (policies is None or not (policies.live or policies.rescores))
 
-    def follow(self, row: int, most: int) -> list[FollowingPod]:
+    def follow(self, row: int, ages: Sequence[int]) -> list[FollowingPod]:
         """Return what comes of pods that follow each other on the best row, as far as that is known.
 
-        They are as many as go there if pods go one by one, each to the best row (`best`), `most` at most. The caller
-        charges them at once, and calls `look_again` then.
+        They are as many as go there if pods go one by one, each to the best row (`best`). The caller charges them at
+        once, and calls `look_again` then.
+
+        Args:
+            ages: when pods were created that may go there, seconds since the epoch.
         """
-        known, admitting = self._following, self._admitting
+        known, admitting, most = self._following, self._admitting, len(ages)
+        #: Whether doubts about the row refuse none of them; None where that was not asked yet.
+        certain = None if self.doubted else False
         state = self._states.state(row)
         if state not in known:
             return []
@@ -514,8 +521,12 @@ class FeasibleNodes:
                 ranking.set(row, score)
                 if ranking.first() != row:
                     break
-            if len(following) == most or state not in admitting:
-                # Where there are doubts, each pod is asked about.
+            if len(following) == most:
+                break
+            if certain is None:
+                certain = self._numa.is_certain_in_turn(row, ages)
+            if not certain and state not in admitting:
+                # Where there may be doubts, each pod is asked about.
                 break
             best = score
         ranking.set(row, score)
@@ -562,12 +573,15 @@ class FeasibleNodes:
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times, and most of these are full then.
-        distinct = set(rows if len(rows) <= _FEWEST else self._without_full(np.frombuffer(rows, np.int64)))
+        distinct = set(rows)
+        if len(distinct) > _FEW:
+            distinct = set(self._without_full(np.fromiter(distinct, np.int64, len(distinct))))
         if len(distinct) > _FEW:
             self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
-        # Bytes, for they are read one by one many times faster than an array.
-        eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
+        # Bytes and memory, for they are read one by one many times faster than an array.
+        eligible, states, scores = self._eligible_bytes, self._states, self._scores_by_state.data
+        state_of = states.of_rows
         policies = self._policies
         if policies is not None and not policies.rescores:
             policies = None
@@ -575,13 +589,15 @@ class FeasibleNodes:
         changed: list[tuple[int, int]] = []
         for row in distinct:
             if eligible[row]:
-                state = state_of(row)
-                score = int(scores[state]) if state < len(scores) else _UNKNOWN
+                state = state_of[row]
+                if state < 0:
+                    state = states.state(row)
+                score = scores[state] if state < len(scores) else _UNKNOWN
                 if score == _UNKNOWN:
                     score = self._score(row)
                     if state >= len(scores):
                         self._reserve()
-                        scores = self._scores_by_state
+                        scores = self._scores_by_state.data
                     scores[state] = score
                 if score == _NO:
                     changed.append((row, _NO))
@@ -703,12 +719,12 @@ class FeasibleNodes:
         allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
         if self.filters.room.fails(allocatable, used):
             return _NO
-        found: dict[str, Ints] = {}
+        found: dict[str, int] = {}
         if self._config.numa and self._numa.discerns:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            found = {NodeFinding.ZONES: np.array([score]), NodeFinding.KEEPS_POLICY: np.array([int(keeps)])}
+            found = {NodeFinding.ZONES: score, NodeFinding.KEEPS_POLICY: int(keeps)}
         elif self._config.numa and not self._numa.admits(row):
             return _NO
-        return int(self._rules.of_states(np.array([row], np.int64), found)[0])
+        return self._rules.of_state(row, found)

@@ -388,17 +388,17 @@ class Placer:
         feasible = self.feasible_nodes(pod_class)
         foresees = self._observer is None and feasible.foresees
         states, touched = self.statement.states, self.statement.touched
-        placed: list[Assignment] = []
+        placed, ages = list[Assignment](), [member.pod.created_at for member in members]
         while len(placed) < len(members):
             member = members[len(placed)]
-            row = feasible.best(created_at=member.pod.created_at)
+            row = feasible.best(created_at=ages[len(placed)])
             if row is None:
                 break
             if not foresees:
                 placed.append(self._put(member, row, feasible, pod_class))
                 feasible.catch_up(touched)
                 continue
-            following = feasible.follow(row, len(members) - len(placed))
+            following = feasible.follow(row, ages[len(placed) :])
             if following:
                 placed += self._put_in_a_row(members[len(placed) :], row, following, pod_class)
             else:

@@ -199,6 +199,12 @@ class RoomForWork:
         taken: Ints = (worth[:count] - worth[count:]) // self._hundredth
         return taken
 
+    def taken_in_turn(self, there: NodeRoom, patterns: Ints) -> Ints:
+        """Return the room that each of some pods takes on one node (`there`: before the first, and after each)."""
+        worth = self._worth(there, patterns)
+        taken: Ints = (worth[:-1] - worth[1:]) // self._hundredth
+        return taken
+
     def _worth(self, there: NodeRoom, patterns: Ints) -> Ints:
         """Return the worth of what nodes have free, as a part of what is free in the cluster, in parts of `_ALL`."""
         worth: Ints = self._usable(there, patterns) @ self._prices + self._together(there) * self._price[patterns]

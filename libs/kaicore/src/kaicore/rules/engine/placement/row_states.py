@@ -54,6 +54,10 @@ class RowStates:
 
     The numbers go on from cycle to cycle (`StateNumbers`): rows with the figures of the cycle before are
     not looked at again.
+
+    Attributes:
+        said: what the built-in rules said of rows, by what was asked for, then by what they looked at.
+        of_rows: by row, its number, -1 where it is not known; not to be changed by others.
     """
 
     def __init__(self, columns: NodeColumns, like: "RowStates | None" = None) -> None:
@@ -62,6 +66,7 @@ class RowStates:
         """
         self._columns = columns
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
+        self.said: dict[object, dict[object, int]] = {}
         #: By row, a number of what it is like without its pods; None where nobody asked yet.
         self._empty_kinds: Ints | None = None
         #: The rows that `alike_when_empty` was asked about last, and its answer: classes mostly ask about the same.
@@ -76,7 +81,8 @@ class RowStates:
             self.numbers, states = like.numbers, like.of_all_rows()
         #: By row, -1 where it is not known; twice, for a list is read one by one faster than an array.
         self._states_array: Ints = states
-        self._states: list[int] = states.tolist()
+        self.of_rows: list[int] = states.tolist()
+        self._states: list[int] = self.of_rows
 
     def _goes_on(self) -> tuple[StateNumbers, Ints]:
         """Return the numbers of the last cycle, and the states of the rows that are as it found them."""

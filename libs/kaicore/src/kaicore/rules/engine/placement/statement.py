@@ -218,10 +218,10 @@ class Statement:
 
     def arrivals(self, row: int, *, before: int | None = None) -> tuple[Arrival, ...]:
         """Return the pods that were put on a row, before a savepoint, and may get other zones than predicted."""
-        numbers = self._of_row.get(row, ())
-        operations = (self._operations[number] for number in numbers if before is None or number < before)
-        placed = (one.pod_charge for one in operations if one.kind is _OperationKind.PLACE)
-        return tuple(pod_charge.arrival for pod_charge in placed if pod_charge.arrival is not None)
+        numbers, place = self._of_row.get(row, ()), _OperationKind.PLACE
+        operations = [self._operations[number] for number in numbers if before is None or number < before]
+        placed = [one.pod_charge.arrival for one in operations if one.kind is place]
+        return tuple([arrival for arrival in placed if arrival is not None])
 
     def reserved(self, row: int) -> tuple[tuple[PodCharge, ...], bool]:
         """Return what is charged to a row for pods that do not come now, and whether anything ever was.

@@ -22,7 +22,7 @@ from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation
 from kaicore.rules.engine.policies import builtin
 from kaicore.rules.engine.policies.node_facts import NodesOfRows
 from kaicore.rules.model.gpu_share import WHOLE
-from kaicore.rules.model.quantity import is_native
+from kaicore.rules.model.quantity import CPU, MEMORY, is_native
 from kaicore.rules.numa.columns import Ints
 
 #: Findings by name.
@@ -31,6 +31,7 @@ Findings = Mapping[str, Ints]
 OF_NODES = frozenset({NodeFinding.CLAIMABLE, NodeFinding.FREE_CLAIMABLE, NodeFinding.FREE_PARTS})
 #: A pod is mostly followed by others of its gang: the room of so many on one row is worked out together.
 _FOLLOWING = 8
+_IN_TURN: Ints = np.arange(_FOLLOWING + 1)[:, None]
 #: So many kinds are found without sorting.
 _MOST_COUNTED_KINDS = 1 << 20
 #: The rules ask for no facts of the cycle.
@@ -99,8 +100,12 @@ class ClassRules:
         *,
         counts: DeviceCounts | None,
         replaced: bool,
+        known: dict[object, dict[object, int]],
     ) -> None:
-        """Args: see `FeasibleNodes`."""
+        """Args: see `FeasibleNodes`.
+
+        known: what rules of the cycle's classes said by state (`RowStates.said`).
+        """
         requested = any(not is_native(name) for name in pod_class.requests)
         shares = pod_class.gpu_share is not None
         self.asks_devices = requested or shares or bool(pod_class.devices.wanted)
@@ -124,6 +129,14 @@ class ClassRules:
         self._by_state = AskedRules(*rules)
         #: In bands of which no rule is asked, all nodes have as much.
         self._alike = (0 if len(self.spared) else LEAVES) + (MOST_FULL if replaced else 0)
+        weighed = [name for name in self.work.devices or (CPU, MEMORY) if name in columns.resources]
+        #: Columns of the resources that the rules look at.
+        self._looked_at: Ints = np.array(
+            [*columns.device_columns(), *(columns.resources[name] for name in weighed)], np.int64
+        )
+        asked = tuple((name, pod_class.requests.get(name, 0)) for name in weighed)
+        #: What they said, by what was found and the amounts of those; shared by classes that ask alike for these.
+        self._said = known.setdefault((self._by_state.names, self._alike, asked, shares, claims), {})
 
     def full(self) -> Policy:
         """Return the rule of fullness."""
@@ -132,6 +145,17 @@ class ClassRules:
     def of_states(self, rows: Ints, found: Findings) -> Ints:
         """Return the scores of rows that can take a pod, by their states."""
         return self._alike + self._by_state.scores(NodesOfRows(self._columns, rows, found), self.work)
+
+    def of_state(self, row: int, found: Mapping[str, int]) -> int:
+        """Return the score of a row that can take a pod, by its state."""
+        columns, looked_at = self._columns, self._looked_at
+        amounts = columns.allocatable[row].take(looked_at).tobytes() + columns.used[row].take(looked_at).tobytes()
+        key = amounts, *found.values()
+        said = self._said.get(key)
+        if said is None:
+            rows, findings = np.array([row], np.int64), {name: np.array([one]) for name, one in found.items()}
+            said = self._said[key] = int(self.of_states(rows, findings)[0])
+        return said
 
 
 class RowRules:
@@ -236,13 +260,12 @@ class RowRules:
         now = room.free(self._columns, row)
         added = self.ahead.get((*alike, now.tobytes()))
         if added is None:
-            rows = np.full(_FOLLOWING, row)
-            before = room.of_rows(self._columns, rows, claimable=np.zeros(_FOLLOWING, np.int64))
-            free = before.free - np.arange(_FOLLOWING)[:, None] * self._need
-            after = NodeRoom(free - self._need, before.claimable - self._claimed, before.parts)
-            taken = room.taken(before._replace(free=free), after, room.patterns[rows])
-            every = self._said(rows, {NodeFinding.ROOM_TAKEN: taken}).tolist()
-            self.ahead |= zip(((*alike, one.tobytes()) for one in free), every, strict=True)
+            rows = np.full(_FOLLOWING + 1, row)
+            free = now - _IN_TURN * self._need
+            parts = self._columns.gpus.free_parts(rows)
+            taken = room.taken_in_turn(NodeRoom(free, np.zeros(len(rows), np.int64), parts), room.patterns[rows])
+            every = self._said(rows[1:], {NodeFinding.ROOM_TAKEN: taken}).tolist()
+            self.ahead |= zip(((*alike, one.tobytes()) for one in free[:-1]), every, strict=True)
             added = int(every[0])
         return added
 

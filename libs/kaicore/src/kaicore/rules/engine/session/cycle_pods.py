@@ -56,7 +56,13 @@ class CyclePods:
     def class_counts(self, members: Iterable[Member]) -> Counter[str]:
         """Return how many pods there are of each class, by key."""
         by_uid, class_of = self._class_by_uid, self.class_of
-        return Counter([(by_uid.get(member.pod.uid) or class_of(member)).key for member in members])
+        classes = [by_uid.get(member.pod.uid) or class_of(member) for member in members]
+        if classes and classes.count(classes[0]) == len(classes):
+            # Members of a gang mostly are, and this is many times faster.
+            counts = Counter[str]()
+            counts[classes[0].key] = len(classes)
+            return counts
+        return Counter([pod_class.key for pod_class in classes])
 
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""

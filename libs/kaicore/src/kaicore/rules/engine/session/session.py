@@ -225,6 +225,7 @@ def _room_for_work(cycle_input: CycleInput, columns: NodeColumns, pods: CyclePod
 
 #: Of pods without topology constraints; one for all of them, never changed.
 _NO_DOMAINS: dict[str, str] = {}
+_NO_PLACE: TopologyPlace = NO_RANK, _NO_DOMAINS
 
 
 class PromisedStart(Protocol):
@@ -344,7 +345,10 @@ class Session:
             pending_group.take(step.members)
             if step.gang:
                 pending_group.started_by = self.record.batches
-        self.record.place(assignments, cleared, list(self._places(assignments)), depends_on=depends_on)
+        places = [_NO_PLACE] * len(assignments)
+        if any(pending_group.workload.constrained for pending_group, _ in steps):
+            places = [*self._places(assignments)]
+        self.record.place(assignments, cleared, places, depends_on=depends_on)
         by_group: Mapping[str, Sequence[Assignment]] = {steps[0][0].key: assignments}
         if len(steps) > 1:
             by_group = _by_group(assignments)
@@ -453,14 +457,12 @@ class Session:
 
     def _places(self, assignments: Sequence[Assignment]) -> Iterator[TopologyPlace]:
         """Yield the rank of each pod that is placed, and the domains of its node; nothing without a constraint."""
-        workload = self.cycle_input.workloads[assignments[0].member.group] if assignments else None
         for assignment in assignments:
             member = assignment.member
-            if workload is None or workload.group.key != member.group:
-                workload = self.cycle_input.workloads[member.group]
+            workload = self.cycle_input.workloads[member.group]
             topology = self.topologies.of(workload) if workload.constrained else None
             if topology is None:
-                yield NO_RANK, _NO_DOMAINS
+                yield _NO_PLACE
             else:
                 yield self.step_placer.ranks.get(member.pod.uid, NO_RANK), topology.domains_of(assignment.row)
 

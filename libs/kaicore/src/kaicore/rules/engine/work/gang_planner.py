@@ -81,12 +81,18 @@ def _is_refused(pod_class: PodClass, config: EngineConfig, pods: CyclePods) -> b
 def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
     """Return a group with what of it may be placed."""
     held_back, name, in_backoff, class_of = 0, config.scheduler_name, cycle_input.in_backoff, pods.class_of
+    last: PodClass | None = None
 
     def may_be_placed(member: Member) -> bool:
-        nonlocal held_back
-        if member.pod.scheduler_name != name:
+        nonlocal held_back, last
+        pod = member.pod
+        if pod.scheduler_name != name:
             return False
-        ready = not _is_refused(class_of(member), config, pods) and member.pod.uid not in in_backoff
+        pod_class = class_of(member)
+        # Of pods of a class that is not refused, one after the other, the first is looked up.
+        ready = pod_class is last or not _is_refused(pod_class, config, pods)
+        last = pod_class if ready else None
+        ready = ready and pod.uid not in in_backoff
         held_back += not ready
         return ready
 

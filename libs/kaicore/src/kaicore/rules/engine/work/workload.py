@@ -413,9 +413,12 @@ class Workload:
         if len(self.waiting) == 1:
             (member,) = self.waiting.values()
             return {self.leaf(member): [member]} if is_ready(member) else {}
-        waiting: dict[str, list[Member]] = {}
-        for member in filter(is_ready, self.waiting.values()):
-            waiting.setdefault(self.leaf(member), []).append(member)
+        ready, waiting = list(filter(is_ready, self.waiting.values())), dict[str, list[Member]]()
+        if len(self._leaf_names) == 1:
+            waiting = dict.fromkeys(self._leaf_names, ready) if ready else {}
+        else:
+            for member in ready:
+                waiting.setdefault(self.leaf(member), []).append(member)
         for leaf, members in waiting.items():
             members.sort(key=_age)
             if self.constrained and (source := self.rank_source(leaf)) is not None:

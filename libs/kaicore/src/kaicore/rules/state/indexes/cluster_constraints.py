@@ -44,7 +44,8 @@ class SelectionIndex:
 
     def marks_of(self, uid: str) -> tuple[str, ...]:
         """Return the marks of the selections that select a pod, sorted."""
-        return tuple(sorted(self._selected.get(uid, ())))
+        marks = self._selected.get(uid)
+        return tuple(sorted(marks)) if marks else ()
 
     @property
     def selected(self) -> Mapping[str, Set[str]]:

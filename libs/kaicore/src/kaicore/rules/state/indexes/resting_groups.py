@@ -27,12 +27,18 @@ class RestingGroups:
         """A group, or a pod of it, may have changed."""
         self._touched.add(key)
 
-    def lines(self, workloads: Mapping[str, Workload], pods: Mapping[str, PodEntry]) -> Collection[RestingLine]:
-        """Return the lines, brought up to date; not to be changed."""
-        touched = self._touched.take()
+    def lines(
+        self, workloads: Mapping[str, Workload], pending: Collection[str], pods: Mapping[str, PodEntry]
+    ) -> Collection[RestingLine]:
+        """Return the lines, brought up to date; not to be changed.
+
+        Args:
+            pending: keys of the groups with waiting pods.
+        """
+        touched: Collection[str] | None = self._touched.take()
         if touched is None:
-            self._lines, self._kinds = {}, {}
-        for key in workloads.keys() if touched is None else touched:
+            self._lines, self._kinds, touched = {}, {}, pending
+        for key in touched:
             kind = self._kinds.pop(key, None)
             if kind is not None:
                 self._lines[kind].drop(key)

@@ -130,6 +130,24 @@ class Doubts:
                 self._of_companions.add(request)
         return self._answers[key]
 
+    def admits_in_turn(self, row: int, request: AlignedRequest, ages: Sequence[int]) -> bool:
+        """Tell whether a node surely admits pods that come one after the other, as long as it does as it is accounted.
+
+        Args:
+            ages: when they were created, seconds since the epoch; the first is known to be admitted.
+        """
+        zones, statement = self._statement.columns.zones, self._statement
+        reserved, was_reserved = statement.reserved(row)
+        if reserved:
+            return False
+        if not applies_to(zones.kubelet_of(row)) or not zones.zone_count[row]:
+            return True
+        if was_reserved or request.lends_cpus or self._unobserved(row) or self._ends(row).amounts:
+            return False
+        arrivals = statement.arrivals(row)
+        every = [*[arrival.created_at for arrival in arrivals], *ages]
+        return every == sorted(every) and not any(arrival.request.lends_cpus for arrival in arrivals)
+
     def _keeps_clear(
         self, row: int, request: AlignedRequest, reserved: Sequence[PodCharge], node: Callable[[], NodeZones]
     ) -> bool:

@@ -1,6 +1,6 @@
 """Predicted verdicts of kubelets about one class of pods, with a memory: equal nodes are evaluated once."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -257,6 +257,13 @@ class NumaVerdicts:
         if self._doubts is None or not self.doubted:
             return True
         return self._doubts.admits(row, self._request, created_at=created_at, node=lambda: self._node(row))
+
+    def is_certain_in_turn(self, row: int, ages: Sequence[int]) -> bool:
+        """Tell whether `is_certain` is true of each of some pods that come one after the other to a node.
+
+        Args: see `Doubts.admits_in_turn`.
+        """
+        return self._doubts is not None and self._doubts.admits_in_turn(row, self._request, ages)
 
     @property
     def doubted(self) -> bool:
