@@ -414,8 +414,8 @@ class Workload:
             (member,) = self.waiting.values()
             return {self.leaf(member): [member]} if is_ready(member) else {}
         ready, waiting = list(filter(is_ready, self.waiting.values())), dict[str, list[Member]]()
-        if len(self._leaf_names) == 1:
-            waiting = dict.fromkeys(self._leaf_names, ready) if ready else {}
+        if len(self._form.leaf_names) == 1:
+            waiting = dict.fromkeys(self._form.leaf_names, ready) if ready else {}
         else:
             for member in ready:
                 waiting.setdefault(self.leaf(member), []).append(member)
