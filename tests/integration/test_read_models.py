@@ -336,7 +336,9 @@ async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_on
         assert await keep_hours(log, "c1", labels=("project",)) == 5
         right = await kept.every("c1", 0, 1 << 62, labels=("project",))
         state = ClusterState("c1").fold_all(events[:begin])
-        assert await _Folding(log, begin=deepcopy(state)).to(begin + 2, begin + 3, len(events)) is None
+        assert (
+            await _Folding(log, begin=read_state("c1", take_state(state))).to(begin + 2, begin + 3, len(events)) is None
+        )
         # The last hour that is whole in the folds is spoilt, and the one before is lost.
         _, _, _, lost, spoilt = right.values()
         assert spoilt is not None
@@ -345,7 +347,7 @@ async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_on
         await kept.save("c1", [spoilt], labels=("project",))
         with psycopg.connect(superuser_url, autocommit=True) as connection:
             connection.execute("DELETE FROM views.account_hour WHERE begin_at = %s", [lost.begin])
-        found = await _Folding(log, begin=deepcopy(state)).to(len(events))
+        found = await _Folding(log, begin=read_state("c1", take_state(state))).to(len(events))
         assert found is not None
         assert found.parts == (f"/account_hour/{lost.begin}", f"/account_hour/{spoilt.begin}")
         assert events[found.after - 1].recorded_at < lost.begin <= events[found.after].recorded_at

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-from kaicore.errors import ApiStatus, ClusterError, ConfigurationError, KaiError
+from kaicore.errors import ApiStatus, ClusterError, ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectSeen
-from kaicore.kube.wire.resources import PROVISIONING_REQUESTS
+from kaicore.kube.wire.resources import PROVISIONING_REQUESTS, named_fields
+from kaicore.rules.objects.wire import PlainObject
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.fleet import Fleet, ReflectorLog
@@ -75,27 +76,36 @@ class Autoscaler:
         # As one that the API server must have: until it does, it is asked again.
         required = replace(_RESOURCE, optional=False)
         reflector = Reflector(self._client, required, self._take, observer=ReflectorLog())
-        following = asyncio.ensure_future(reflector.run())
         try:
-            while True:
-                namespace, name = await self._queue.get()
-                try:
-                    await self._answer(namespace, name)
-                except ApiStatus as error:
-                    # It is gone, or says what makes no sense.
-                    get_logger().warning("request not answered", request=f"{namespace}/{name}", error=str(error))
-                except ClusterError:
-                    await asyncio.sleep(_RETRY_S)
-                    self._queue.put_nowait((namespace, name))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(reflector.run())
+                group.create_task(self._answer_all())
         finally:
-            for task in (following, *self._bookings):
+            for task in self._bookings:
                 task.cancel()
 
-    async def _take(self, changes: list[Change[Any]]) -> None:
+    async def _answer_all(self) -> None:
+        while True:
+            namespace, name = await self._queue.get()
+            try:
+                await self._answer(namespace, name)
+            except ApiStatus as error:
+                # It is gone, or says what makes no sense.
+                get_logger().warning("request not answered", request=f"{namespace}/{name}", error=str(error))
+            except ClusterError:
+                await asyncio.sleep(_RETRY_S)
+                self._queue.put_nowait((namespace, name))
+
+    async def _take(self, changes: list[Change[PlainObject]]) -> None:
         for change in changes:
             if isinstance(change, ObjectSeen):
-                meta, status = change.object.metadata, change.object.status
-                ended = any(one.type in ("Failed", "Provisioned") for one in status.conditions or ())
+                meta = change.object.metadata
+                try:
+                    conditions = named_fields(_RESOURCE.kind, change.object).inside("status").items("conditions")
+                    ended = any(one.text("type") in ("Failed", "Provisioned") for one in conditions)
+                except InvalidObject as error:
+                    get_logger().warning("request not answered", request=meta.name, error=str(error))
+                    continue
                 if not ended and meta.uid not in self._taken:
                     self._taken.add(meta.uid)
                     self._queue.put_nowait((meta.namespace, meta.name))
