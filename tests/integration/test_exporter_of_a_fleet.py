@@ -119,8 +119,12 @@ async def test_a_log_that_has_not_what_a_kubelet_says_is_found_by_the_next_repor
         spoilt = msgspec.structs.replace(right, placement=Placement(Provenance.OBSERVED, ()))
         await facts.append((f"pod/{one.uid}", spoilt))
         seen = [payload.placement for payload in await observed.reach(3)]
+        # The finding is appended after what mends it.
+        async with asyncio.timeout(30):
+            while not (findings := await log.read(cluster_name, where=Filter(types=("DifferenceFound",)))):
+                await log.wait_beyond(cluster_name, (await log.head(cluster_name)).position, timeout_s=0.2)
     assert [placement.containers for placement in seen] == [right.placement.containers, (), right.placement.containers]
-    (found,) = map(decode_payload, await log.read(cluster_name, where=Filter(types=("DifferenceFound",))))
+    (found,) = map(decode_payload, findings)
     assert isinstance(found, payloads.DifferenceFound)
     assert (found.check, found.parts) == ("exporter", ("Pod default/p",))
 
