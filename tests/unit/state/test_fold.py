@@ -14,11 +14,13 @@ from kaicore.rules.events.observation import annotated_placement
 from kaicore.rules.model import placement as placing
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
+from kaicore.rules.model.quantity import CPU
 from kaicore.rules.state import cluster_state
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.pods.agreement import Agreement, compare
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.registries.queue_registry import QueueRegistry, queue_charge
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
@@ -392,3 +394,20 @@ def test_publication_lasts_exactly_where_nothing_but_the_free_differs(
     resources = {name: replace(resource, **figures) for name, resource in second.resources.items()}
     other = replace(replace(one, zones=(first, replace(second, resources=resources))), **change)
     assert one.lasts(other) == (one.lasting() == other.lasting())
+
+
+def test_usage_that_is_asked_for_within_a_time_is_recorded_as_if_it_was_not() -> None:
+    records = []
+    for asked in (False, True):
+        registry, one, other = QueueRegistry(), {CPU: 1000}, {CPU: 2000}
+        waits, runs = (queue_charge("s", "q", "", True, running) for running in (False, True))
+        registry.charge(waits, one, at_us=5_000_000)
+        registry.charge(runs, one, at_us=5_000_000)
+        registry.charge(runs, one, sign=-1, at_us=5_000_000)
+        registry.charge(waits, one, sign=-1, at_us=9_000_000)
+        if asked:
+            # Nothing is left for a moment.
+            assert not registry.usages
+        registry.charge(waits, other, at_us=9_000_000)
+        records.append(registry.record())
+    assert records[0] == records[1]

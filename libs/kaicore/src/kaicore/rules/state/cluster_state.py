@@ -41,8 +41,8 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.transitions import (
     Release,
     copied,
+    keeps_place,
     see_again,
-    stays,
     transition_of,
     with_status_of,
 )
@@ -368,7 +368,7 @@ class ClusterState(PodIndexes):
         if entry is None:
             entry = PodEntry(pod)
         elif entry.stage is not Stage.ABSENT and (again := with_status_of(entry.pod, pod)) is not None:
-            if stays(entry, again) and self.is_settled(entry):
+            if keeps_place(entry, again) and self.is_settled(entry):
                 see_again(entry, again, self.context)
                 self.pod_seen_again(entry)
                 if self.provisioning.standing:

@@ -82,7 +82,6 @@ class RowStates:
         #: By row, -1 where it is not known; twice, for a list is read one by one faster than an array.
         self._states_array: Ints = states
         self.of_rows: list[int] = states.tolist()
-        self._states: list[int] = self.of_rows
 
     def _goes_on(self) -> tuple[StateNumbers, Ints]:
         """Return the numbers of the last cycle, and the states of the rows that are as it found them."""
@@ -145,7 +144,7 @@ class RowStates:
 
     def state(self, row: int) -> int:
         """Return a row's number; equal where also the whole nodes' amounts are the same, and what is being released."""
-        state = self._states[row]
+        state = self.of_rows[row]
         if state < 0:
             columns = self._columns
             likeness = columns.likeness(row, published=True)
@@ -164,7 +163,7 @@ class RowStates:
 
     def before(self, row: int) -> Before:
         """Return how a row is, to restore it later."""
-        state = self._states[row]
+        state = self.of_rows[row]
         if state < 0:
             return Before(self._columns.mark(row), state)
         return self._keep(row, state)
@@ -191,7 +190,7 @@ class RowStates:
         Returns:
             the charge as it came about: memory is drawn from what is free now.
         """
-        columns, state = self._columns, self._states[row]
+        columns, state = self._columns, self.of_rows[row]
         if state < 0:
             state = self.state(row)
         key = state, id(requests), id(charge), releasing
@@ -258,12 +257,12 @@ class RowStates:
         return before
 
     def _found(self, row: int, state: int) -> None:
-        self._states[row] = self._states_array[row] = state
+        self.of_rows[row] = self._states_array[row] = state
         if self._kept is not None and self._as_found[row]:
             self._kept[row] = state
 
     def _change(self, row: int, state: int) -> None:
         """Note the state of a row that was changed, -1 if it is not known."""
-        self._states[row] = self._states_array[row] = state
+        self.of_rows[row] = self._states_array[row] = state
         if self._kept is not None:
             self._as_found[row] = 0

@@ -20,11 +20,10 @@ from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDem
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads
-from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.pod import ClaimUse, Namespace, Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement, Selection, meets
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import EMPTY, PodEntry
 from kaicore.rules.state.registries.device_registry import DEVICE_FACTS, ClaimUsers, DeviceRegistry
 
 
@@ -414,7 +413,6 @@ FACTS: tuple[type[payloads.Payload], ...] = (
 )
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_NO_DEVICES_GIVEN: dict[str, Allocation] = {}
 
 
 class ClusterConstraints:
@@ -487,7 +485,7 @@ class ClusterConstraints:
         uid, charged, promised = entry.pod.uid, entry.charged, False
         if uid in self._promised or (charged and entry.volumes):
             promised = self._promise(uid, entry.volumes if charged else {})
-        promised |= self.devices.promise(entry.pod, entry.devices if charged else _NO_DEVICES_GIVEN)
+        promised |= self.devices.promise(entry.pod, entry.devices if charged else EMPTY)
         marks = self._marks(entry) if charged else ()
         before = self._marked.get(uid)
         if before is None and not marks:

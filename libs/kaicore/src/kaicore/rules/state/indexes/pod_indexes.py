@@ -540,10 +540,8 @@ class PodIndexes:
         if self.shared_gpus.is_reservation(pod.uid):
             return None
         group = self.group_table.groups.get(entry.group)
-        if group is None:
-            return queue_charge(pod.scheduler_name, *self.queue_of(entry), True, running)
-        namespace = "" if group.queue else pod.namespace
-        return queue_charge(pod.scheduler_name, group.queue, namespace, group.preemptible, running)
+        preemptible = group is None or group.preemptible
+        return queue_charge(pod.scheduler_name, *self.queue_of(entry), preemptible, running)
 
     def queue_of(self, entry: PodEntry) -> tuple[str, str]:
         """Return the queue that a pod names, or else an empty name and its namespace."""

@@ -87,8 +87,8 @@ def share_containers(placement: Placement, share: Sharing = shared) -> Placement
 _MOSTLY_EMPTY = ("labels", "annotations", "overhead", "node_selector")
 _LASTING = ("uid", "name", "owner", "labels", "annotations")
 _TEXTS = ("namespace", "scheduler_name", "phase", "priority_class", "preemption_policy", "node_name")
-#: An empty dict, for all that have none.
-NONE: dict[str, Any] = {}
+#: The one empty dict of pods that have nothing there.
+EMPTY: dict[str, Any] = {}
 
 
 def share_parts(pod: Pod, before: Pod | None = None, share: Sharing = shared) -> Pod:
@@ -99,7 +99,7 @@ def share_parts(pod: Pod, before: Pod | None = None, share: Sharing = shared) ->
         put(pod, "tolerations", share(pod.tolerations))
     for name in _MOSTLY_EMPTY:
         if not getattr(pod, name):
-            put(pod, name, NONE)
+            put(pod, name, EMPTY)
     for name in _TEXTS:
         put(pod, name, intern(getattr(pod, name)))
     if before is None or before is pod:
@@ -322,7 +322,7 @@ def share_entry(entry: PodEntry, share: Sharing) -> None:
         if value := getattr(entry, name):
             setattr(entry, name, share(value))
     entry.node, entry.cycle = intern(entry.node), intern(entry.cycle)
-    entry.volumes, entry.devices = entry.volumes or NONE, entry.devices or NONE
+    entry.volumes, entry.devices = entry.volumes or EMPTY, entry.devices or EMPTY
 
 
 class Home(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.pods.agreement import Agreement, compare
 from kaicore.rules.state.pods.pod_entry import (
-    NONE,
+    EMPTY,
     Eviction,
     KubeletRejection,
     PodEntry,
@@ -259,7 +259,7 @@ def with_status_of(before: Pod, pod: Pod) -> Pod | None:
     return again if again == pod else None
 
 
-def stays(entry: PodEntry, pod: Pod) -> bool:
+def keeps_place(entry: PodEntry, pod: Pod) -> bool:
     """Tell whether a pod of which only the status is new keeps its node or its end, and holds what it held."""
     before = entry.pod
     if entry.nomination is not None:
@@ -273,7 +273,7 @@ def stays(entry: PodEntry, pod: Pod) -> bool:
 
 
 def see_again(entry: PodEntry, pod: Pod, context: "FoldContext") -> None:
-    """Take over a pod that `stays`."""
+    """Take over a pod for which `keeps_place` holds."""
     entry.pod, entry.reported = pod, None
     if entry.stage is Stage.BOUND:
         entry.bound_at = entry.bound_at or context.recorded_at
@@ -331,7 +331,7 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
     """Take over the node, the predicted zones, all that it gets there, and the rank; no room is kept any more."""
     entry.node, entry.predicted, entry.agreement = intern(payload.node), shared(payload.placement), None
-    entry.volumes, entry.devices = payload.volumes or NONE, payload.devices or NONE
+    entry.volumes, entry.devices = payload.volumes or EMPTY, payload.devices or EMPTY
     entry.rank, entry.gpus = payload.rank, payload.gpus
     entry.cycle, entry.placed_at, entry.bound_at = intern(payload.cycle), context.occurred_at, 0
     entry.decided_at = context.input_position(payload.cycle)
