@@ -53,6 +53,21 @@ def test_a_queues_use_is_counted_through_hours_in_which_nothing_was_recorded() -
     assert quiet.allocated == 2000 * 3600, "two pods hold one GPU each, and the rejected one none"
 
 
+def test_after_a_clock_that_jumped_ten_years_a_queue_has_the_hours_of_the_last_hundred_days() -> None:
+    cluster = SharingCluster(nodes=0)
+    cluster.add_node("n0", ZONE, ZONE, labels={GPU_MEMORY_LABEL: "40000"})
+    cluster.record("queue/default", payloads.QueueObserved(queue("default", quota=4)))
+    cluster.share("a", 300)
+    cluster.turn()
+    cluster.now += 3653 * 24 * HOUR_US
+    cluster.share("b", 300)
+    queues = projected(cluster.events).queues
+    hours = {at for at, _, resource in queues if resource == "gpu"}
+    assert 2400 <= len(hours) <= 2402
+    assert max(hours) == (cluster.now - 1) // HOUR_US * HOUR_US
+    assert {row.allocated for row in queues.values() if row.resource == "gpu" and row.seconds == 3600} == {300 * 3600}
+
+
 def test_decisions_are_counted_by_the_hour() -> None:
     sums = [sum(getattr(row, name) for row in WHOLE.decisions.values()) for name in ("placed", "bound", "rejected")]
     assert sums == [3, 3, 1]

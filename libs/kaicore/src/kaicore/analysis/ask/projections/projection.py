@@ -35,6 +35,9 @@ PROJECTION_SCHEMA = 6
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
 
+#: Of a longer silence, as after a jump of the clock, the use by queues is kept for its last days: charts show 90.
+_MOST_SILENCE_US = 100 * 24 * HOUR_US
+
 #: Resources with their use by queues kept.
 _RESOURCES = (GPU, CPU, MEMORY)
 
@@ -115,6 +118,7 @@ class Projection:
         if not state.recorded_at or ends <= began:
             return
         self._occupancy.append(occupancy(state))
+        began = max(began, ends - _MOST_SILENCE_US)
         by_queue = figures(state.queue_accounts(state.config(), now=state.recorded_at), thousandths=True)
         for name, queue in by_queue.items():
             for resource in _RESOURCES:
