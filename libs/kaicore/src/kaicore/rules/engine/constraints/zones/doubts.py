@@ -48,8 +48,9 @@ class Doubts:
         self._statement = statement
         self._arrivals: dict[int, tuple[Arrival, ...]] = {}
         self._ending: dict[int, EndingPods] = {}
-        self._answers: dict[object, bool] = {}
-        self._clear: dict[object, bool] = {}
+        #: By the identities of requests and arrivals, each with these: those of gone ones would come again.
+        self._answers: dict[object, tuple[bool, AlignedRequest, tuple[Arrival, ...]]] = {}
+        self._clear: dict[object, tuple[bool, AlignedRequest]] = {}
         #: When the first of the doubts ends by itself for which a pod was refused a node; 0 while there are none.
         self.due = 0
         #: Savepoint of the statement before the pods that are being placed, which start together.
@@ -122,13 +123,15 @@ class Doubts:
             tuple(amounts.items()),
         )
         if key not in self._answers:
-            self._answers[key] = is_certain(node(), arrivals, amounts, request, created_at=created_at)
-        if not self._answers[key]:
+            certain = is_certain(node(), arrivals, amounts, request, created_at=created_at)
+            self._answers[key] = certain, request, arrivals
+        certain = self._answers[key][0]
+        if not certain:
             if ending.until:
                 self.due = min(self.due or ending.until, ending.until)
             if self.is_of_companions(row):
                 self._of_companions.add(request)
-        return self._answers[key]
+        return certain
 
     def admits_in_turn(self, row: int, request: AlignedRequest, ages: Sequence[int]) -> bool:
         """Tell whether a node surely admits pods that come one after the other, as long as it does as it is accounted.
@@ -162,8 +165,9 @@ class Doubts:
                 columns.zones.assume(row, pod_charge.charge, sign=-1)
             as_the_kubelet_sees = node()
             columns.restore(row, mark)
-            self._clear[key] = _zones(admit(as_the_kubelet_sees, request)) == _zones(admit(node(), request))
-        return self._clear[key]
+            clear = _zones(admit(as_the_kubelet_sees, request)) == _zones(admit(node(), request))
+            self._clear[key] = clear, request
+        return self._clear[key][0]
 
 
 class TrustingDoubts(Doubts):
