@@ -18,12 +18,14 @@ from kaicore.analysis.ask.hours.kept import KeptHours
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.chain import mark_of
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.ledger.log.seals.audit import verify
+from kaicore.ledger.log.snapshots import unpacked
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
@@ -103,8 +105,9 @@ def _bytes(value: object) -> Iterator[bytes]:
     raw = value if isinstance(value, bytes) else msgspec.json.encode(value) if isinstance(value, dict) else None
     yield str(value).encode() if raw is None else raw
     if isinstance(value, bytes):
-        with suppress(zlib.error):
-            yield zlib.decompress(value)
+        for unpack in (zlib.decompress, unpacked):
+            with suppress(zlib.error):
+                yield unpack(value)
 
 
 def about(check: Callable[[PostgresLog], object], url: str) -> object:
@@ -115,10 +118,20 @@ def about(check: Callable[[PostgresLog], object], url: str) -> object:
     return asyncio.run(run())
 
 
-def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_replayed(url: str, erase: Erase) -> None:
+def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_replayed(
+    url: str, erase: Erase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a large state is kept.
+    monkeypatch.setattr(snapshots, "_PACKED_FROM", 0)
     state = ClusterState(CLUSTER).fold_all(EVENTS[:800])
     snapshot = Snapshot("state", state.position, SNAPSHOT_SCHEMA, encode_state(state))
+
     about(lambda log: log.save_snapshot(CLUSTER, snapshot), url)
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "INSERT INTO kept_snapshot (cluster, seal, name, schema, position, body, digest) "
+            "SELECT cluster, 1, name, schema, position, body, digest FROM snapshot"
+        )
     subjects = deleted_pods()
     before = about(lambda log: folded(log, CLUSTER), url)
     assert isinstance(before, ClusterState)
@@ -145,6 +158,7 @@ def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_re
     assert replayed.differences == []  # type: ignore[attr-defined]
     assert replayed.cycles == sum(event.type == "CycleCompleted" for event in EVENTS)  # type: ignore[attr-defined]
     assert replayed.otherwise == []  # type: ignore[attr-defined]
+    assert len(about(lambda log: log.kept_snapshots(CLUSTER, name="state"), url)) == 1  # type: ignore[arg-type]
     after = about(lambda log: folded(log, CLUSTER), url)
     assert isinstance(after, ClusterState)
     assert after.counters == before.counters

@@ -107,6 +107,22 @@ async def test_a_snapshot_that_claims_to_be_far_ahead_keeps_no_other_out(log: Po
     assert await log.load_snapshot(C, name="state", schema="1") == Snapshot("state", 4, "1", b"better")
 
 
+async def test_a_large_state_is_kept_compressed_and_one_bad_byte_of_it_is_noticed(log: PostgresLog, url: str) -> None:
+    large = Snapshot("state", 3, "1", b"\x81\xa4node\xa5gpu-0" * 4_000_000)
+    await log.save_snapshot(C, large)
+    assert await log.load_snapshot(C, name="state", schema="1") == large
+    change(url, "UPDATE snapshot SET schema = '1' WHERE octet_length(body) < %s", len(large.body) // 50)
+    one_bad_byte(url, "state")
+    assert await log.load_snapshot(C, name="state", schema="1") is None
+
+
+async def test_a_compressed_state_that_cannot_be_unpacked_is_thrown_away(log: PostgresLog) -> None:
+    before = discarded("state", "unreadable")
+    await log.save_snapshot(C, Snapshot("state", 3, "1", b"zlib\nnothing that zlib wrote"))
+    assert await log.load_snapshot(C, name="state", schema="1") is None
+    assert discarded("state", "unreadable") == before + 1
+
+
 async def test_a_state_beyond_the_logs_end_or_of_another_place_is_thrown_away(log: PostgresLog) -> None:
     await Facts(log, C).add_nodes(2)
     ahead = discarded("state", "ahead")

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, snapshot_digest
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, packed, snapshot_digest, sound
 
 _log = logging.getLogger(__name__)
 
@@ -240,54 +240,48 @@ async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
     rows = await connection.execute(
         "SELECT name, position, schema, body, digest FROM snapshot WHERE cluster = %s ORDER BY position", [seal.cluster]
     )
-    newest: dict[str, tuple[Snapshot, bytes]] = {}
-    names = {STATE_SNAPSHOT}
-    for *fields, digest in await rows.fetchall():
-        snapshot = Snapshot(*fields)
-        names.add(snapshot.name)
-        if _leads_past(seal, snapshot, digest):
-            newest[snapshot.name] = (snapshot, digest)
+    saved = await rows.fetchall()
+    newest = {one.name: one for one in sound(seal.cluster, saved) if _leads_past(seal, one)}
     nearest = await _on_the_trail(connection, seal)
     if nearest is not None:
         # The past can be shown, and replayed, from there on.
         newest[STATE_SNAPSHOT] = nearest
-    for name in sorted(names):
+    for name in sorted({STATE_SNAPSHOT, *(row[0] for row in saved)}):
         if name not in newest:
             raise ConfigurationError(
                 f"cluster {seal.cluster} has no sound snapshot {name!r} at or after position {seal.position}: once its "
                 "events are gone, no service could start from the first event any more. Each saves one as it ends"
             )
-        await keep_snapshot(connection, seal.cluster, seal.position, *newest[name])
+        await keep_snapshot(connection, seal.cluster, seal.position, newest[name])
 
 
-async def keep_snapshot(
-    connection: AsyncConnection[Any], cluster: str, seal: int, snapshot: Snapshot, digest: bytes
-) -> None:
+async def keep_snapshot(connection: AsyncConnection[Any], cluster: str, seal: int, snapshot: Snapshot) -> None:
     """Keep a snapshot with the seal at a position."""
+    stored = packed(snapshot)
     await connection.execute(
         "INSERT INTO kept_snapshot (cluster, seal, name, schema, position, body, digest) "
         "VALUES (%s, %s, %s, %s, %s, %b, %b)",
-        [cluster, seal, snapshot.name, snapshot.schema, snapshot.position, snapshot.body, digest],
+        [cluster, seal, stored.name, stored.schema, stored.position, stored.body, snapshot_digest(cluster, stored)],
     )
 
 
-async def _on_the_trail(connection: AsyncConnection[Any], seal: Seal) -> tuple[Snapshot, bytes] | None:
-    """Return the first sound place of the trail at or after the last event that goes, with its digest."""
+async def _on_the_trail(connection: AsyncConnection[Any], seal: Seal) -> Snapshot | None:
+    """Return the first sound place of the trail at or after the last event that goes."""
     rows = await connection.execute(
         "SELECT position, schema, body, digest FROM state_trail WHERE cluster = %s AND position >= %s "
         "ORDER BY position LIMIT 4",
         [seal.cluster, seal.position],
     )
-    for position, schema, packed, digest in await rows.fetchall():
+    for position, schema, body, digest in await rows.fetchall():
         with suppress(zlib.error):
-            snapshot = Snapshot(STATE_SNAPSHOT, position, schema, zlib.decompress(packed))
-            if _leads_past(seal, snapshot, digest):
-                return snapshot, digest
+            snapshot = Snapshot(STATE_SNAPSHOT, position, schema, zlib.decompress(body))
+            if snapshot_digest(seal.cluster, snapshot) == digest and _leads_past(seal, snapshot):
+                return snapshot
     return None
 
 
-def _leads_past(seal: Seal, snapshot: Snapshot, digest: bytes) -> bool:
-    if snapshot.position < seal.position or snapshot_digest(seal.cluster, snapshot) != digest:
+def _leads_past(seal: Seal, snapshot: Snapshot) -> bool:
+    if snapshot.position < seal.position:
         return False
     if snapshot.name != STATE_SNAPSHOT:
         return True

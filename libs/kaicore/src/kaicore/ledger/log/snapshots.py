@@ -15,10 +15,10 @@ place stays.
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from prometheus_client import Counter
@@ -41,6 +41,12 @@ _T = TypeVar("_T")
 #: Under which schedulers save the state.
 STATE_SNAPSHOT = "state"
 
+#: Bytes from which on a body is compressed, and how such a one begins; states are documents, which begin otherwise.
+_PACKED_FROM = 32 * 1024 * 1024
+_MARK = b"zlib\n"
+#: zlib's: the fastest, which makes a state a tenth.
+_LEVEL = 1
+
 #: What reading bytes that are no snapshot raises.
 _UNREADABLE = (msgspec.MsgspecError, KaiError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -52,6 +58,37 @@ def snapshot_digest(cluster: str, snapshot: Snapshot) -> bytes:
     # Not put together with what it is about: a state takes hundreds of megabytes.
     digest.update(snapshot.body)
     return digest.digest()
+
+
+def packed(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot as Postgres keeps it: large ones compressed, for it takes no value of 1 GB."""
+    if len(snapshot.body) < _PACKED_FROM:
+        return snapshot
+    return replace(snapshot, body=_MARK + zlib.compress(snapshot.body, _LEVEL))
+
+
+def unpacked(body: bytes) -> bytes:
+    """Return the body of a snapshot that may be compressed; raises `zlib.error`."""
+    return zlib.decompress(memoryview(body)[len(_MARK) :]) if body.startswith(_MARK) else body
+
+
+def sound(cluster: str, rows: Iterable[Sequence[Any]]) -> list[Snapshot]:
+    """Return the snapshots that are what was saved, and say which are not.
+
+    Args:
+        rows: of Postgres: name, position, schema, body and digest.
+    """
+    found = []
+    for *fields, digest in rows:
+        snapshot = Snapshot(*fields)
+        if snapshot_digest(cluster, snapshot) != digest:
+            discard(cluster, snapshot, why="digest")
+            continue
+        try:
+            found.append(replace(snapshot, body=unpacked(snapshot.body)))
+        except zlib.error as error:
+            discard(cluster, snapshot, why="unreadable", error=str(error))
+    return found
 
 
 def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> None:
@@ -183,8 +220,6 @@ SPACING = 2000
 _BYTES_PER_EVENT = 50
 #: Compressed bytes that the trail of one cluster takes at most.
 MOST_BYTES = 512 * 1024 * 1024
-#: zlib's: the fastest, which makes a state a tenth.
-_LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from kaicore.ledger.log.chain import GENESIS, continues, mark_of, marked
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.postgres.rows import COLUMNS, encode_rows, to_events
 from kaicore.ledger.log.shapes import BODY
-from kaicore.ledger.log.snapshots import snapshot_digest
+from kaicore.ledger.log.snapshots import packed, snapshot_digest, unpacked
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.erasure import ERASED, Erasure, pseudonym
 from kaicore.rules.events.payloads import ErasedEvent, FieldsErased
@@ -279,12 +279,14 @@ async def _redact_kept(connection: _Connection, cluster: str, erasure: Erasure) 
     rows = await connection.execute(
         "SELECT seal, name, position, schema, body FROM kept_snapshot WHERE cluster = %s", [cluster]
     )
-    for seal, name, position, schema, body in await rows.fetchall():
+    for seal, name, position, schema, stored in await rows.fetchall():
+        body = unpacked(stored)
         if erasure.name.encode() not in body:
             continue
         redacted = _redacted_body(erasure, body, about=f"cluster {cluster}: snapshot {name!r} at {position}")
-        digest = snapshot_digest(cluster, Snapshot(name, position, schema, redacted))
-        await connection.execute("SELECT kai_erase_kept(%s, %s, %s, %b, %b)", [cluster, seal, name, redacted, digest])
+        kept = packed(Snapshot(name, position, schema, redacted))
+        digest = snapshot_digest(cluster, kept)
+        await connection.execute("SELECT kai_erase_kept(%s, %s, %s, %b, %b)", [cluster, seal, name, kept.body, digest])
 
 
 def _redacted_body(erasure: Erasure, body: bytes, *, about: str) -> bytes:

@@ -16,7 +16,6 @@ from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.append import CHANNEL
 from kaicore.ledger.log.shapes import SHAPES, Shapes
-from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event
 
 #: A portion has so many events, or one bundle's more.
@@ -134,8 +133,7 @@ async def _begin_late(connection: Connection, file: LogFile) -> None:
         [cluster, after.position, after.hash, after.recorded_at, "before the import", after.recorded_at],
     )
     if state is not None:
-        digest = snapshot_digest(cluster, state)
-        await partitions.keep_snapshot(connection, cluster, after.position, state, digest)
+        await partitions.keep_snapshot(connection, cluster, after.position, state)
     await _move_head(connection, cluster, after)
 
 

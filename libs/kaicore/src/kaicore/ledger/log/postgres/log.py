@@ -40,7 +40,7 @@ from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.shapes import BODY, Shapes
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, snapshot_digest
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, packed, snapshot_digest, sound
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased
 
@@ -579,6 +579,7 @@ class PostgresLog:
 
     async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
         """See `EventLog.save_snapshot`."""
+        stored = await asyncio.to_thread(packed, snapshot)
 
         async def save(connection: Connection) -> None:
             await connection.execute(
@@ -599,8 +600,8 @@ class PostgresLog:
                     snapshot.name,
                     snapshot.schema,
                     snapshot.position,
-                    snapshot.body,
-                    snapshot_digest(cluster, snapshot),
+                    stored.body,
+                    snapshot_digest(cluster, stored),
                 ],
             )
 
@@ -613,8 +614,8 @@ class PostgresLog:
             "WHERE cluster = %s AND name = %s AND schema = %s AND position <= %s",
             [cluster, name, schema, _MAX if upto is None else upto],
         )
-        sound = _sound(cluster, rows)
-        return sound[0] if sound else None
+        found = sound(cluster, rows)
+        return found[0] if found else None
 
     async def retired(self, cluster: str) -> int:
         """See `EventLog.retired`."""
@@ -628,7 +629,7 @@ class PostgresLog:
             "ORDER BY position",
             [cluster, name],
         )
-        return _sound(cluster, rows)
+        return sound(cluster, rows)
 
     async def make_months(self) -> None:
         """Make the partitions of the present and the next months, where missing; an open log does so by itself.
@@ -753,15 +754,3 @@ class PostgresLog:
             return self._clock()
         ((now,),) = await (await connection.execute(_NOW)).fetchall()
         return int(now)
-
-
-def _sound(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Snapshot]:
-    """Return the snapshots that are what was saved, and say which are not."""
-    sound = []
-    for *fields, digest in rows:
-        snapshot = Snapshot(*fields)
-        if snapshot_digest(cluster, snapshot) == digest:
-            sound.append(snapshot)
-        else:
-            discard(cluster, snapshot, why="digest")
-    return sound
