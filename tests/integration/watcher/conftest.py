@@ -143,7 +143,7 @@ class World:
     async def truth(self) -> View:
         """The API server's objects, in the model's words, versions aside."""
         models: View = {kind: {} for kind in Facts("").by_kind}
-        stored = {(one.resource.group, one.resource.plural) for one in self.api.server.store.collections() if len(one)}
+        stored = {(one.resource.group, one.resource.plural) for one in self.api.server.store.collections if len(one)}
         for kind, resource in _SOURCES:
             # To ask for each of 83 took longer than all else.
             if (resource.group, resource.plural) not in stored:
