@@ -121,7 +121,7 @@ def shown_elsewhere() -> Iterator[tuple[str, str]]:
 
 
 #: Where a source has neither, it prints no command: parsing all 500 files took seconds in each worker.
-_MAY_PRINT = re.compile(r"\bkai\b|\bhow_to_ask\b")
+_MAY_PRINT = re.compile(r"\bkai [a-z{-]|\bkai\(|\bhow_to_ask\b")
 
 
 @dataclass(frozen=True)
