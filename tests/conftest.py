@@ -30,7 +30,7 @@ from xdist.remote import Producer
 
 from tests.given.examples import examples
 from tests.given.processes import kai_commands, worker_forks
-from tests.given.processes.workers import StacksInTurn, stacks_first
+from tests.given.processes.workers import StacksInTurn, stacks_first, tell_little
 from tests.given.servers.servers import nats_server, postgres_server, scratch_directory
 
 # The gate tries the same examples each time, so that a submission is judged by what it changed; other runs look
@@ -60,7 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # What collecting leaves stays for as long as the process runs: to look through it for garbage again and again took
     # a twelfth of the time.
     gc.disable()
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        tell_little(config)
+    else:
         prepared = ExitStack()
         os.environ["KAI_TEST_PREPARED_DIR"] = str(prepared.enter_context(scratch_directory()))
         config.add_cleanup(prepared.close)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
+from tests.given.examples import FEW
 from tests.given.shared_data import require_shared
 from tests.measured.league import __main__ as league
 from tests.measured.league import defaults, ours, over_time
@@ -26,22 +27,25 @@ from tests.measured.league.over_time import POLICIES
 from tests.measured.league.records import Figures, figures
 
 
-def _tenth(listed: str = "default", percent: int = 130, *, whole: bool = True) -> tuple[Nodes, list[Task], int]:
-    """Every tenth of OpenB's nodes, tasks until so many GPUs are asked for (if `whole`, no shares), and the GPUs."""
+def _part(
+    part: int, listed: str = "default", percent: int = 130, *, whole: bool = True
+) -> tuple[Nodes, list[Task], int]:
+    """One in so many of OpenB's nodes, tasks until so many GPUs are asked for (if `whole`, no shares), and the GPUs."""
     require_shared("data/traces/fgd")
-    some = nodes().every(10)
+    some = nodes().every(part)
     total = int(some.gpus.sum())
     return some, arrivals(tasks(listed, whole=whole), total=total, percent=percent, seed=42), total
 
 
-# FGD knows the list beforehand; the engine learns it, and a tenth of `multigpu50` has few tasks: there FGD holds 1000.
+# FGD knows the list beforehand; the engine learns it, and a part of `multigpu50` has few tasks: there FGD holds more.
 @pytest.mark.parametrize(
-    ("listed", "policies", "per_mille"), [("default", (best_fit, Fgd), 992), ("multigpu50", (best_fit,), 996)]
+    ("part", "listed", "policies", "per_mille"),
+    [(20, "default", (best_fit, Fgd), 984), (30, "multigpu50", (best_fit,), 994)],
 )
 def test_engine_allocates_more_gpus_of_a_public_trace_than_published_policies(
-    listed: str, policies: tuple[Any, ...], per_mille: int
+    part: int, listed: str, policies: tuple[Any, ...], per_mille: int
 ) -> None:
-    some, arriving, total = _tenth(listed)
+    some, arriving, total = _part(part, listed)
     held = [holding for _, holding in ours.allocated(some, arriving, EngineConfig())][-1]
     whole = tasks(listed, whole=True)
     baselines = [
@@ -53,24 +57,24 @@ def test_engine_allocates_more_gpus_of_a_public_trace_than_published_policies(
 
 
 def test_engine_allocates_more_of_shared_gpus_than_published_policies() -> None:
-    some, arriving, total = _tenth("gpushare100", whole=False)
+    some, arriving, total = _part(30, "gpushare100", whole=False)
     held = [holding for _, holding in ours.allocated(some, arriving, EngineConfig(gpu_sharing=True))][-1]
     for policy in (best_fit, packing):
         assert held >= [holding for _, holding in allocated(some, arriving, policy)][-1]
-    assert held * 1000 // (total * MILLI) == 872
+    assert held * 1000 // (total * MILLI) == 875
 
 
 def test_engine_keeps_scarce_gpu_models_for_tasks_that_name_them() -> None:
-    some, arriving, total = _tenth("gpuspec33", percent=100)
+    some, arriving, total = _part(20, "gpuspec33", percent=100)
     held, alone = (
         [holding for _, holding in ours.allocated(some, arriving, config)][-1] * 1000 // (total * MILLI)
         for config in (EngineConfig(), EngineConfig(recent_work_days=0))
     )
-    assert (held, alone) == (854, 819)
+    assert (held, alone) == (808, 799)
 
 
 def test_gpus_of_claims_are_allocated_as_those_of_kubelets_are() -> None:
-    some, arriving, _ = _tenth(percent=30)
+    some, arriving, _ = _part(20, percent=30)
     by_claims, by_kubelets = (list(ours.allocated(some, arriving, EngineConfig(), claims=one)) for one in (True, False))
     assert by_claims == by_kubelets
 
@@ -113,6 +117,7 @@ def test_no_alternative_to_a_default_holds_more_gpus(kind: str, per_mille: int) 
     assert int(default * 10) == per_mille
 
 
+@pytest.mark.skipif(FEW, reason="a baseline, not the engine, by all 1,200 nodes: KAI_TEST_LONG=1")
 def test_fgd_holds_what_its_authors_publish() -> None:
     require_shared("data/traces/fgd")
     listed = tasks("multigpu50")

@@ -36,8 +36,7 @@ async def log(url: str) -> AsyncIterator[PostgresLog]:
 @pytest.fixture
 async def written(log: PostgresLog, cluster: str) -> PostgresLog:
     """Positions 1 to 9 on three streams in turn, and another cluster's log beside them."""
-    for number in range(LAST):
-        await log.append(cluster, [unit(new_event(f"node/{'abc'[number % 3]}", correlation="x"))])
+    await log.append(cluster, [unit(new_event(f"node/{'abc'[number % 3]}", correlation="x")) for number in range(LAST)])
     await log.append(f"{cluster}-other", [unit(), unit()])
     return log
 

@@ -1,7 +1,8 @@
 """Read models in Postgres: exactly once, made anew beside those that are read, by a role that writes nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import partial
@@ -47,6 +48,45 @@ from tests.integration.test_api_access import Client, serving
 from tests.simulation.views import MemoryViews
 from tests.unit.hours.test_report import story as hours_story
 
+CopyOf = Callable[[str], AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="module")
+def with_story(module_database_url: str, copy_of: CopyOf) -> Iterator[str]:
+    """A database with a log of the story of `tests.given.logs.projected`."""
+    yield from _filled(module_database_url, copy_of, story())
+
+
+@pytest.fixture(scope="module")
+def with_hours(module_database_url: str, copy_of: CopyOf) -> Iterator[str]:
+    """A database with a log of some hours in a month that is over: a log's clock is its server's."""
+    yield from _filled(module_database_url, copy_of, _hours())
+
+
+def _filled(empty: str, copy_of: CopyOf, events: list[Event]) -> Iterator[str]:
+    with copy_of(empty) as url:
+        asyncio.run(copy(as_role(url, "kai_append"), events, "c1"))
+        yield url
+
+
+def _hours() -> list[Event]:
+    return hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
+
+
+@pytest.fixture
+def superuser_url(request: pytest.FixtureRequest, copy_of: CopyOf) -> Iterator[str]:
+    """A database of the test's own, with the log that it names: an append for each event takes longer than a copy."""
+    named = {"shown": "with_story", "hours": "with_hours"}
+    filled = next((of for name, of in named.items() if name in request.fixturenames), "module_database_url")
+    with copy_of(request.getfixturevalue(filled)) as url:
+        yield url
+
+
+@pytest.fixture
+def hours() -> list[Event]:
+    """The log of `with_hours`."""
+    return _hours()
+
 
 @pytest.fixture
 async def store(superuser_url: str) -> AsyncIterator[ViewStore]:
@@ -66,9 +106,8 @@ async def copy(log_url: str, events: list[Event], cluster: str) -> None:
 
 
 @pytest.fixture
-async def shown(database_url: str) -> str:
-    """The name of a cluster with a log of the story of `tests.given.logs.projected`."""
-    await copy(database_url, story(), "c1")
+def shown() -> str:
+    """The name of the cluster of `with_story`."""
     return "c1"
 
 
@@ -262,12 +301,9 @@ def test_the_migration_makes_the_tables_that_the_code_has(superuser_url: str) ->
 
 
 async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_log(
-    database_url: str, superuser_url: str, tmp_path: Path
+    hours: list[Event], superuser_url: str, tmp_path: Path
 ) -> None:
-    # In a month that is over: a log's clock is its server's.
-    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
-    await copy(database_url, events, "c1")
-    memory = await log_of(events)
+    memory = await log_of(hours)
     async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
         kept = kept_hours_of(log)
         assert kept is not None
@@ -295,7 +331,7 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
                 JobQuestion(state="failed"),
             ):
                 assert await ReadModels(log, store).jobs("c1", wanted) == await folded_jobs(memory, "c1", wanted)
-            await _check_tables(log, events, tmp_path)
+            await _check_tables(log, hours, tmp_path)
             async with serving(log, anonymous="loopback", views=store) as client:
                 (bob,) = (await client.get("/v1/clusters/c1/history/jobs?name=bob"))["items"]
                 assert (bob["state"], bob["waitedS"], len(bob["pods"])) == ("deleted", 1800, 1)
@@ -326,18 +362,16 @@ class _Folding:
 
 @pytest.mark.parametrize("begin", [0, 7])
 async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_one_that_differs_is_kept_anew(
-    database_url: str, superuser_url: str, *, begin: int
+    hours: list[Event], superuser_url: str, *, begin: int
 ) -> None:
-    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
-    await copy(database_url, events, "c1")
     async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
         kept = kept_hours_of(log)
         assert kept is not None
         assert await keep_hours(log, "c1", labels=("project",)) == 5
         right = await kept.every("c1", 0, 1 << 62, labels=("project",))
-        state = ClusterState("c1").fold_all(events[:begin])
+        state = ClusterState("c1").fold_all(hours[:begin])
         assert (
-            await _Folding(log, begin=read_state("c1", take_state(state))).to(begin + 2, begin + 3, len(events)) is None
+            await _Folding(log, begin=read_state("c1", take_state(state))).to(begin + 2, begin + 3, len(hours)) is None
         )
         # The last hour that is whole in the folds is spoilt, and the one before is lost.
         _, _, _, lost, spoilt = right.values()
@@ -347,15 +381,15 @@ async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_on
         await kept.save("c1", [spoilt], labels=("project",))
         with psycopg.connect(superuser_url, autocommit=True) as connection:
             connection.execute("DELETE FROM views.account_hour WHERE begin_at = %s", [lost.begin])
-        found = await _Folding(log, begin=read_state("c1", take_state(state))).to(len(events))
+        found = await _Folding(log, begin=read_state("c1", take_state(state))).to(len(hours))
         assert found is not None
         assert found.parts == (f"/account_hour/{lost.begin}", f"/account_hour/{spoilt.begin}")
-        assert events[found.after - 1].recorded_at < lost.begin <= events[found.after].recorded_at
+        assert hours[found.after - 1].recorded_at < lost.begin <= hours[found.after].recorded_at
         next(iter(spoilt.owners.values())).held[0] -= 1
         assert await kept.every("c1", 0, 1 << 62, labels=("project",)) == right
         # Hours with other labels of owners are another question's.
         await kept.save("c1", [spoilt], labels=())
-        assert await _Folding(log, begin=state).to(len(events)) is None
+        assert await _Folding(log, begin=state).to(len(hours)) is None
 
 
 async def test_hours_without_an_event_that_were_kept_each_alone_are_the_same_and_are_kept_anew_as_one(
@@ -377,11 +411,9 @@ async def test_hours_without_an_event_that_were_kept_each_alone_are_the_same_and
 
 
 async def test_a_spoilt_hour_of_the_account_is_an_event_and_is_kept_anew_by_the_projector(
-    database_url: str, superuser_url: str
+    hours: list[Event], database_url: str, superuser_url: str
 ) -> None:
-    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
-    await copy(database_url, events, "c1")
-    opened = PostgresLog.open(as_role(superuser_url, "kai_project"), clock=lambda: events[-1].recorded_at)
+    opened = PostgresLog.open(as_role(superuser_url, "kai_project"), clock=lambda: hours[-1].recorded_at)
     async with (
         await opened as log,
         await ViewStore.open(as_role(superuser_url, "kai_project"), application="test") as store,
@@ -399,10 +431,10 @@ async def test_a_spoilt_hour_of_the_account_is_an_event_and_is_kept_anew_by_the_
         parts.leads.set()
         projecting = asyncio.create_task(follow(parts, "c1", tried=asyncio.Event()))
         try:
-            position = len(events)
+            position = len(hours)
             async with asyncio.timeout(60):
                 while not (found := await log.read("c1", where=Filter(types=("DifferenceFound",)))):
-                    await copy(database_url, [msgspec.structs.replace(events[-1], id=uuid4())], "c1")
+                    await copy(database_url, [msgspec.structs.replace(hours[-1], id=uuid4())], "c1")
                     position = await log.wait_beyond("c1", position, timeout_s=1)
         finally:
             projecting.cancel()

@@ -146,11 +146,11 @@ async def test_a_store_deleted_under_a_live_nats_is_noticed_and_made_anew(
             bus = await NatsBus.open(server.url, name="test")
             assert await bus.wait_connected(timeout_s=PATIENCE_S)
             async with RelayProcess(database_url, server.url):
-                await append(postgres_log, cluster, 500)
-                await relayed(bus, cluster, 500)
+                await append(postgres_log, cluster, 100)
+                await relayed(bus, cluster, 100)
                 store = directory / "nats" / "data"
                 shutil.rmtree(store)
-                head = 500
+                head = 100
                 while not store.exists():
                     # A block has some megabytes. The stream that is made anew brings the folder back.
                     large = [NodeDeleted(uid=secrets.token_hex(8000), name="n1") for _ in range(100)]

@@ -163,7 +163,7 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
 async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
     postgres_log: EventLog, database_url: str, cluster_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = busy_cluster(nodes=2, jobs=60, mean_s=1800, load=0.95, seed=3)
+    made = busy_cluster(nodes=2, jobs=30, mean_s=1800, load=0.95, seed=3)
     for start in range(0, len(made.events), 500):
         units = [
             Unit((NewEvent(one.id, one.stream, decode_payload(one), one.actor, one.occurred_at, one.subject),))

@@ -12,6 +12,7 @@ from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.conftest import as_role
 from tests.given.processes.called_kai import Run
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_questions import ask
@@ -36,8 +37,19 @@ async def write(url: str, cluster: str) -> dict[str, int]:
         return places
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def cluster_name() -> str:
+    return "past"
+
+
+@pytest.fixture(scope="module")
+def database_url(module_database_url: str) -> str:
+    return as_role(module_database_url, "kai_append")
+
+
+@pytest.fixture(scope="module")
 def places(database_url: str, cluster_name: str) -> dict[str, int]:
+    """Positions of the log that all tests ask: no question changes it."""
     return asyncio.run(write(database_url, cluster_name))
 
 

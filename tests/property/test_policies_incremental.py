@@ -30,7 +30,7 @@ from tests.given.work.policies import WithPolicies
 GPU, CPU = "nvidia.com/gpu", "cpu"
 SEEDS = range(1 if FEW else 4)
 #: Of clusters that are decided on several times; and rounds of changes to one.
-NODES, PODS, ROUNDS = 24, 40, 6 if FEW else 12
+NODES, PODS, ROUNDS = (12, 20, 6) if FEW else (24, 40, 12)
 
 
 class Zones(Policy):

@@ -55,13 +55,14 @@ def kai(
     cwd: str | Path = ".",
     environment: Mapping[str, str] | None = None,
     timeout: float = 120.0,
+    module: str = "kai_cli.main",
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its code, what it printed, and what it said of errors."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
         streams = (given.fileno(), out.fileno(), err.fileno())
-        process = forked("kai_cli.main", *arguments, streams=streams, environment=environment, cwd=cwd)
+        process = forked(module, *arguments, streams=streams, environment=environment, cwd=cwd)
         try:
             code = process.wait(timeout)
         except TimeoutError:

@@ -1,13 +1,35 @@
 """HTTP applications on free ports of this machine: those of services, and functions that stand for other servers."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
 from aiohttp import web
+from fastapi import routing
+from fastapi.dependencies.models import Dependant
 from kaicore.runtime.service.http_server import HttpLimits, HttpServer
+
+#: What FastAPI has read of handlers, by path, code and signature.
+_known: dict[tuple[str, Any, str], Dependant] = {}
+_read = routing.get_dependant
+
+
+def _read_once(*, path: str, call: Any, **options: Any) -> Dependant:
+    """Read a handler's parameters, which takes a tenth of a second for all of an API; each test has its own."""
+    handler = inspect.unwrap(call)
+    key = path, getattr(handler, "__code__", handler), str(inspect.signature(handler))
+    if key not in _known:
+        _known[key] = _read(path=path, call=call, **options)
+    if _known[key].dependencies:
+        return _read(path=path, call=call, **options)
+    return replace(_known[key], call=call, dependencies=[])
+
+
+routing.get_dependant = _read_once
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ class SharedNode:
         """Act on reservation pods until cancelled."""
         while True:
             await self.turn()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
 
     async def turn(self) -> None:
         pods = {pod["metadata"]["uid"]: pod for pod in await self.scene.api.items(RESERVATIONS)}

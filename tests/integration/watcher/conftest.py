@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kai_watcher.metrics import WatcherMetrics
@@ -142,7 +143,11 @@ class World:
     async def truth(self) -> View:
         """The API server's objects, in the model's words, versions aside."""
         models: View = {kind: {} for kind in Facts("").by_kind}
+        stored = {(one.resource.group, one.resource.plural) for one in self.api.server.store.collections if len(one)}
         for kind, resource in _SOURCES:
+            # To ask for each of 83 took longer than all else.
+            if (resource.group, resource.plural) not in stored:
+                continue
             try:
                 items = await self.api.items(resource.path)
             except ApiStatus:
@@ -180,18 +185,27 @@ def _bytes(item: Any) -> bytes:
     return msgspec.json.encode(item)
 
 
+_decoded: dict[UUID, tuple[str, ObjectKey, Model | None] | None] = {}
+
+
+def _about(event: Event) -> tuple[str, ObjectKey, Model | None] | None:
+    """A fact's kind, object and model, versions aside; each is decoded once."""
+    if event.id not in _decoded:
+        about = subject_of_fact(decode_payload(event))
+        if about is not None and about[2] is not None:
+            about = (*about[:2], without_version(about[2]))
+        _decoded[event.id] = about
+    return _decoded[event.id]
+
+
 def shown(events: list[Event]) -> View:
     """The log's objects of a cluster, versions aside."""
     models: View = {kind: {} for kind in Facts("").by_kind}
-    for event in events:
-        about = subject_of_fact(decode_payload(event))
-        if about is None:
-            continue
-        kind, key, model = about
+    for kind, key, model in filter(None, map(_about, events)):
         if model is None:
             models[kind].pop(key, None)
         else:
-            models[kind][key] = without_version(model)
+            models[kind][key] = model
     return models
 
 
@@ -199,14 +213,10 @@ def check_no_repetition(events: list[Event]) -> None:
     """Each fact differs from the one before it of the same object, and nothing has ended that was not there."""
     last: dict[tuple[str, ObjectKey], Model | None] = {}
     for event in events:
-        about = subject_of_fact(decode_payload(event))
-        if about is None:
-            continue
-        kind, key, model = about
-        before = last.get((kind, key))
-        now = None if model is None else without_version(model)
-        assert now != before, event
-        last[kind, key] = now
+        if (about := _about(event)) is not None:
+            kind, key, now = about
+            assert now != last.get((kind, key)), event
+            last[kind, key] = now
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from tests.integration.watcher.conftest import World, shown
 from tests.integration.watcher.test_watching import populate
 
 
-async def churn(api: Api, *, pods: int = 40, prefix: str = "c") -> None:
+async def churn(api: Api, *, pods: int = 20, prefix: str = "c") -> None:
     """Pods come, change, are bound and go; one name is used twice."""
     for number in range(pods):
         name = f"{prefix}{number}"
@@ -313,7 +313,7 @@ async def test_watchers_that_are_killed_lose_no_fact(
     await populate(world)
     prefixes = ("a", "b")
     for prefix in prefixes:
-        churning = asyncio.create_task(churn(api, pods=60, prefix=prefix))
+        churning = asyncio.create_task(churn(api, pods=40, prefix=prefix))
         async with killed_process("watcher", api, cluster_name, database_url, tmp_path, *_FLAGS):
             reached = await world.head() + 40
             await world.until(lambda events, reached=reached: len(events) >= reached)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -62,9 +61,9 @@ def test_every_question_is_answered_rightly_and_again_by_the_command_that_is_cit
             assert answer["restsOn"][0]["cluster"] == question.log
             assert "no instructions" in answer["data"]
     run = caller(monkeypatch, capsys)
-    for tool, command in cited.items():
-        # All policies over the whole log once more would take as long as everything else.
-        code, output = run(*shlex.split(re.sub("(?<=^kai what-if policies --from 1 --to )955", "150", command))[1:])
+    # What a command says of one log, it says of another.
+    for tool, command in cited.items() if name == LOGS[0] else ():
+        code, output = run(*shlex.split(command)[1:])
         assert (tool, code) == (tool, 0), output
 
 

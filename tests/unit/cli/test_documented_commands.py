@@ -121,7 +121,7 @@ def shown_elsewhere() -> Iterator[tuple[str, str]]:
 
 
 #: Where a source has neither, it prints no command: parsing all 500 files took seconds in each worker.
-_MAY_PRINT = re.compile(r"\bkai\b|\bhow_to_ask\b")
+_MAY_PRINT = re.compile(r"\bkai [a-z{-]|\bkai\(|\bhow_to_ask\b")
 
 
 @dataclass(frozen=True)
@@ -206,16 +206,12 @@ def hinted() -> Iterator[tuple[str, str]]:
 
 
 def variants(command: str) -> Iterator[list[str]]:
-    """A command without what is optional, with each of it alone, and with all of it; each of `one|other` once."""
+    """A command without what is optional, and with all of it; each of `one|other` once."""
     for word, thing in PLACEHOLDERS.items():
         command = re.sub(rf"(?<![A-Z]){word}(?![A-Z])", thing, command)
     pieces = re.split(r"(\[[^\]]*\])", command)
-    optional = [index for index, piece in enumerate(pieces) if piece.startswith("[")]
-    for given in [[], *([index] for index in optional), optional][: 1 + len(optional) + (len(optional) > 1)]:
-        chosen = [
-            piece.strip("[]") if index in given else "" if index in optional else piece
-            for index, piece in enumerate(pieces)
-        ]
+    for given in (False, True)[: len(pieces)]:
+        chosen = (piece if piece[:1] != "[" else piece.strip("[]") * given for piece in pieces)
         words = [word.split("|") for word in shlex.split(" ".join(chosen))]
         for number in range(max(map(len, words), default=1)):
             yield [word[number % len(word)] for word in words]

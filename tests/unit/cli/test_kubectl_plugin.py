@@ -14,6 +14,8 @@ import pytest
 from kai_cli.sources.kubectl_plugin import Meant, meant
 from kaicore.errors import ConfigurationError
 
+from tests.given.processes.kai_commands import kai
+
 #: A kubectl that says what it was called with, and leads to a port as port-forward does.
 KUBECTL = """#!{python} -u
 import json, sys, time
@@ -91,15 +93,8 @@ def run(tmp_path: Path, port: int, *arguments: str) -> "subprocess.CompletedProc
     kubectl.write_text(KUBECTL.format(python=sys.executable, log=str(tmp_path / "log"), port=port))
     kubectl.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
-    return subprocess.run(
-        [sys.executable, "-m", "kai_cli.sources.kubectl_plugin", *arguments],
-        env=environment | {"KUBECTL": str(kubectl), "KAI_API_TOKEN": "secret"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment |= {"KUBECTL": str(kubectl), "KAI_API_TOKEN": "secret"}
+    return kai(*arguments, module="kai_cli.sources.kubectl_plugin", environment=environment, cwd=tmp_path)
 
 
 def test_a_question_goes_through_kubectl_to_the_api_and_the_way_is_closed_after_it(

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 from tests.given.processes.compiled import share_compiled
 
@@ -18,14 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 def build(project: Path, into: Path) -> Path:
     """Build a project's wheel and unpack it."""
-    dist = into.with_suffix(".dist")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist],
-        cwd=project,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = dist.glob("*.whl")
+    (wheel,) = WheelBuilder(str(project)).build(directory=str(into.with_suffix(".dist")), versions=["standard"])
     with zipfile.ZipFile(wheel) as files:
         files.extractall(into)
     for package in ROOT.glob("*/*/src/*"):

@@ -67,6 +67,7 @@ CHOIR = {
 REPORT = """
 import json, sys
 from kai_cli.asking.subjects import read_subject
+from kai_cli.main import main
 from kai_cli.upkeep.webhook_certificates import configuration
 from kaicore.kube.kinds.table import KINDS, POD
 from kaicore.rules.groups.dialects.table import expand
@@ -92,7 +93,9 @@ print(json.dumps({
     "asked": read_subject("choirs/mass", "default").kind,
     "least": {name: one.min_pods for name, one in sets.items()},
     "singers": singers,
-}))
+}), flush=True)
+sys.argv = ["kai", "simulate", sys.argv[1]]
+main()
 """
 
 
@@ -111,10 +114,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(library: Path, *arguments: str, given: str = "") -> str:
+def run(library: Path, manifest: str, *, given: str) -> str:
     environment = {**os.environ, "PYTHONPATH": f"{library}:{ROOT}"}
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, "-c", REPORT, manifest],
         env=environment,
         input=given,
         capture_output=True,
@@ -126,8 +129,15 @@ def run(library: Path, *arguments: str, given: str = "") -> str:
     return done.stdout
 
 
-def test_invented_dialect_is_watched_judged_and_has_rights_groups_and_indexes(library: Path) -> None:
-    report: dict[str, Any] = json.loads(run(library, "-c", REPORT, given=json.dumps(CHOIR)))
+def test_invented_dialect_is_watched_judged_expanded_and_has_rights_groups_and_indexes(
+    library: Path, tmp_path: Path
+) -> None:
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}}
+    manifest = tmp_path / "choir.json"
+    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, CHOIR]}))
+    first, _, simulated = run(library, str(manifest), given=json.dumps(CHOIR)).partition("\n")
+    report: dict[str, Any] = json.loads(first)
     assert report["watched"] == ["music.example.com", "choirs", ["v1"]]
     assert report["rights"]
     assert report["judged"] == [["choirs"]]
@@ -141,13 +151,5 @@ def test_invented_dialect_is_watched_judged_and_has_rights_groups_and_indexes(li
         ["mass-bass-1", group, "bass", 1, "OwnerNotFound"],
         ["mass-bass-2", group, "bass", 2, "OwnerNotFound"],
     ]
-
-
-def test_invented_dialect_is_expanded_by_kai_simulate(library: Path, tmp_path: Path) -> None:
-    amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": amounts}}
-    manifest = tmp_path / "choir.json"
-    manifest.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, CHOIR]}))
-    shown = run(library, "-m", "kai_cli.main", "simulate", str(manifest))
-    assert all(f"mass-{singer}" in shown for singer in ("alto-0", "alto-1", "bass-0", "bass-1", "bass-2"))
-    assert "n1" in shown
+    assert all(f"mass-{singer}" in simulated for singer in ("alto-0", "alto-1", "bass-0", "bass-1", "bass-2"))
+    assert "n1" in simulated

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kai_cli.policies.trying import check as check_policy
@@ -10,6 +11,7 @@ from kaicore.rules.engine.policies.builtin import BUILT_IN
 
 from tests.given.processes.kai_commands import kai
 
+Checked = tuple[int, dict[str, Any]]
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples/policies").glob("*.py"))
 
 _BAD = """
@@ -47,30 +49,35 @@ BODIES = {
 }
 
 
+def checked(policy: object, capsys: pytest.CaptureFixture[str], *, budget_ms: int = 100) -> Checked:
+    """What the command ends with and reports, in the tests' own process."""
+    code = check_policy(str(policy), clusters=12, budget_ms=budget_ms, output="json")
+    return code, json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_example_of_less_than_40_lines_holds_every_property(example: Path) -> None:
+def test_example_of_less_than_40_lines_holds_every_property(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(example.read_text().splitlines()) < 40
-    done = kai("policy", "check", str(example), "--budget-ms", "2000", "--clusters", "20", "-o", "json")
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["passed"], report["notes"]) == (0, True, []), done.stdout
+    code, report = checked(example, capsys, budget_ms=2000)
+    assert (code, report["passed"], report["notes"]) == (0, True, []), report
     assert all(one["cases"] for one in report["results"])
     assert f"file: {example.name}" in (example.parent / "README.md").read_text()
 
 
 @pytest.mark.parametrize("rule", BUILT_IN)
 def test_built_in_rule_of_the_score_table_holds_every_property(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_policy(rule, clusters=20, budget_ms=2000, output="json") == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["passed"], report["points"]) == (True, ["score"])
+    code, report = checked(rule, capsys, budget_ms=2000)
+    assert (code, report["passed"], report["points"]) == (0, True, ["score"])
     assert {"near", "anew", "another order"} <= {one["check"] for one in report["results"] if one["cases"]}
 
 
 @pytest.mark.parametrize(("body", "check"), BODIES.items(), ids=range(len(BODIES)))
-def test_bad_policy_fails_the_property_that_it_breaks(tmp_path: Path, body: str, check: str) -> None:
+def test_bad_policy_fails_the_property_that_it_breaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str, check: str
+) -> None:
     (tmp_path / "bad.py").write_text(_BAD.format(body=body))
-    done = kai("policy", "check", "bad.py", "-o", "json", cwd=tmp_path)
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["passed"]) == (1, False)
+    code, report = checked(tmp_path / "bad.py", capsys)
+    assert (code, report["passed"]) == (1, False)
     failed = {one["check"]: one["problem"] for one in report["results"] if not one["passed"]}
     assert failed.get(check), failed
 
@@ -83,18 +90,24 @@ def test_endless_policy_ends_and_the_table_says_so(tmp_path: Path) -> None:
     assert "properties fail" in done.stdout
 
 
-def test_answer_that_follows_charges_without_being_live_is_noted(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text(_BAD.format(body="return np.clip(nodes.free('cpu') // 1000, 0, 1000)"))
-    done = kai("policy", "check", "bad.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "not live" in done.stdout
-
-
-def test_live_policy_about_all_nodes_is_noted_with_how_many_charges_its_budget_lasts_for(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text(_BAD.format(body="return np.zeros(len(nodes), np.int64)\n    live = True"))
-    done = kai("policy", "check", "bad.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"of 10,000 nodes, [1-9][0-9,]* charges use up its 1 s", done.stdout)
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ("return np.clip(nodes.free('cpu') // 1000, 0, 1000)", "not live"),
+        (
+            "return np.zeros(len(nodes), np.int64)\n    live = True",
+            "of 10,000 nodes, [1-9][0-9,]* charges use up its 1 s",
+        ),
+    ],
+    ids=["follows charges without being live", "live about all nodes"],
+)
+def test_policy_that_holds_every_property_is_noted_for_its_cost_or_its_age(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str, note: str
+) -> None:
+    (tmp_path / "bad.py").write_text(_BAD.format(body=body))
+    code, report = checked(tmp_path / "bad.py", capsys)
+    assert (code, report["passed"]) == (0, True)
+    assert re.search(note, "".join(report["notes"]))
 
 
 @pytest.mark.parametrize(

@@ -145,11 +145,11 @@ def plots_of(report: str) -> dict[str, Plot]:
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
-    """The answer of the command about most of the log of a demonstration, and its report."""
+    """The answer of the command about a part of the log of a demonstration, and its report."""
     folder = tmp_path_factory.mktemp("tried")
     (folder / "thirds.py").write_text(THIRDS)
     file = write_file(folder / "demo.log.gz", read_log(recorded_logs()[0]))
-    window = ("--from", "1", "--to", "900")
+    window = ("--from", "1", "--to", "400")
     asked = ("policy", "try", "thirds.py", *window, "--html", "report.html", "-o", "json", "--file", str(file))
     done = kai(*asked, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
+from tests.given.examples import FEW
 from tests.simulation.situations.every import SITUATIONS
 from tests.unit.ask.test_audits import recorded
 
@@ -16,7 +17,8 @@ def decided(state: ClusterState) -> str:
     return run_cycle(cycle_input(state, EngineConfig(), now=state.recorded_at), EngineConfig()).digest()
 
 
-@pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
+# Situations that are alike differ in a reason, and not in the parts of their states.
+@pytest.mark.parametrize("reason", [*SITUATIONS][:: 3 if FEW else 1], ids=lambda one: one.__name__)
 def test_fork_is_equal_decides_alike_and_is_not_changed_by_what_follows(reason: type) -> None:
     cluster = SITUATIONS[reason]().cluster
     before, digest = encode_state(cluster.state), decided(cluster.state)
@@ -34,7 +36,7 @@ def test_fork_is_equal_decides_alike_and_is_not_changed_by_what_follows(reason: 
     assert encode_state(copied) == changed == encode_state(cluster.state)
 
 
-@pytest.mark.parametrize("position", [0, 1, 5, 40, 200, 700])
+@pytest.mark.parametrize("position", [0, 5, 200, 700])
 def test_fork_of_a_young_state_goes_on_as_the_state_does(position: int) -> None:
     # Early states have empty parts, which several others refer to.
     events = recorded("demo")

@@ -92,7 +92,7 @@ def test_of_1090_pods_the_denied_one_would_have_waited_and_each_miss_has_its_cau
     state, names, events = ClusterState(CLUSTER), {}, second_run()
     at, started = next(
         (cycle.input_position, cycle.now)
-        for cycle in map(decode_payload, (event for event in events if event.type == "CycleCompleted"))
+        for cycle in map(decode_payload, (event for event in events if b'"default/539"' in bytes(event.body)))
         if isinstance(cycle, CycleCompleted) and cycle.cycle == "default/539"
     )
     for event in events:

@@ -30,7 +30,7 @@ async def ask(storm: VirtualStorm, **question: Any) -> HistoryComparison:
 def report() -> HistoryComparison:
     """A gang wants both nodes, and pods of half a zone's time come one after the other, each with a limit."""
     storm = VirtualStorm(PROFILE, seed=1, config=EngineConfig(backfill=Backfill.OFF))
-    for number in range(40):
+    for number in range(28):
         pod = manifest(f"p{number}", seconds=12, gpu=4, owner=f"job-{number}")
         pod["spec"]["activeDeadlineSeconds"] = 14
         job = GroupSource("Job.batch", f"uid-job-{number}", "default", f"job-{number}", "1")
@@ -41,7 +41,7 @@ def report() -> HistoryComparison:
         pod["metadata"]["annotations"] |= {f"{_GANG}/name": "gang", f"{_GANG}/min-available": "4"}
         pod["spec"]["activeDeadlineSeconds"] = 12
         storm.later(10, partial(storm.create, pod))
-    storm.run(110)
+    storm.run(100)
     return asyncio.run(ask(storm, policies=True))
 
 
