@@ -38,6 +38,7 @@ rules: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/vulture
 	@$(BIN)/python scripts/check_circles.py
 	@$(BIN)/python scripts/check_sizes.py
 
