@@ -177,12 +177,18 @@ def _fields(wire: objects.TopologyObject, subject: str) -> Fields:
 
 
 def _text(given: Fields, name: str) -> str:
-    return given.read(name, str) or ""
+    value = given.value.get(name)
+    if not isinstance(value, str | None):
+        raise given.error(name, "must be a text")
+    return value or ""
 
 
 def _each(given: Fields, name: str, take: Callable[[Fields], None], lost: Lost) -> None:
     """Take each mapping of a list; one that is refused is lost. Raises InvalidObject: it is no list."""
-    for index, item in enumerate(given.read(name, list) or ()):
+    items = given.value.get(name)
+    if not isinstance(items, list | None):
+        raise given.error(name, "must be a list")
+    for index, item in enumerate(items or ()):
         part = Fields(given.subject, item, f"{given.where(name)}[{index}]")
         try:
             if not isinstance(item, dict):
