@@ -78,7 +78,7 @@ class ClusterSpec:
 
 
 def make_for_all() -> None:
-    """Make, before the processes are forked, what each of them would make at its start: 5 MB of each.
+    """Make, before the processes are forked, what each of them would make at its start: 4 MB of each.
 
     It is what OpenSSL makes when it is used first, for a login to Postgres and for one to NATS, and what Python notes
     about the types of settings.
