@@ -146,17 +146,7 @@ def test_killed_supervisor_takes_server_and_programs_with_it(tmp_path: Path) -> 
     assert (supervisor.returncode, said) == (-9, b"")
 
 
-def test_what_is_made_once_the_modules_are_imported_is_in_every_program(tmp_path: Path) -> None:
-    (tmp_path / "a_program.py").write_text("""
-import os
-MADE_IN = []
-def make():
-    import a_program
-    a_program.MADE_IN.append(os.getpid())
-def main():
-    print(len(MADE_IN), os.getppid() in MADE_IN)
-""")
-    script = """
+MADE_BEFORE = """
 import asyncio, os, sys, tempfile
 from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.supervision import Child
@@ -177,6 +167,40 @@ async def main(forks):
 with ForkServer.fork(["a_program"], then=make) as forks:
     asyncio.run(main(forks))
 """
-    command = [sys.executable, "-c", script]
+
+
+def outputs(tmp_path: Path, program: str) -> list[str]:
+    """The lines of two runs of a program with a `make` that runs before them."""
+    (tmp_path / "a_program.py").write_text(program)
+    command = [sys.executable, "-c", MADE_BEFORE]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("1 True\n1 True\n", "")
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_what_is_made_once_the_modules_are_imported_is_in_every_program(tmp_path: Path) -> None:
+    program = """
+import os
+MADE_IN = []
+def make():
+    import a_program
+    a_program.MADE_IN.append(os.getpid())
+def main():
+    print(len(MADE_IN), os.getppid() in MADE_IN)
+"""
+    assert outputs(tmp_path, program) == ["1 True", "1 True"]
+
+
+def test_first_objects_of_a_program_are_in_few_pools_though_others_have_free_places(tmp_path: Path) -> None:
+    program = """
+MADE = []
+def make():
+    import a_program
+    made = [bytes(300 - 33) for _ in range(20_000)]
+    del made[::100]
+    a_program.MADE.append(made)
+def main():
+    new = [bytes(300 - 33) for _ in range(100)]
+    print(len({id(one) >> 14 for one in new}) < 10)
+"""
+    assert outputs(tmp_path, program) == ["True", "True"]

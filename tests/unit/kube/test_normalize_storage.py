@@ -103,7 +103,7 @@ def test_namespace_and_budget_are_normalized() -> None:
     assert normalize_namespace(NAMESPACES.decode(malformed), lost.append) == namespace
     assert "is no list of tolerations" in str(*lost)
     status = {"disruptionsAllowed": 2, "disruptedPods": {"p1": "2026-01-01T00:00:00Z"}, "currentHealthy": 7}
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
     assert normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec=spec, status=status))) == (
         PodDisruptionBudget(
             "uid-b",
@@ -113,7 +113,6 @@ def test_namespace_and_budget_are_normalized() -> None:
             PodSelector(("ml",), None, (Requirement("app", "In", ("x",)),)),
             disruptions_allowed=2,
             disrupted=("p1",),
-            unhealthy_may_go=True,
         )
     )
     none = normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec={"selector": {}})))

@@ -17,7 +17,7 @@ objects that only the collector finds: once an hour, in an idle moment, it looks
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kaicore.analysis.replay.log_states import fold_on, refolded
@@ -32,7 +32,7 @@ from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_re
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
-from kaicore.rules.events.envelope import Event, UnitOutcome
+from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.quarantine import quarantine_text
 from kaicore.rules.model.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
@@ -152,6 +152,27 @@ class CyclePace(BaseModel):
     def standby_s(self) -> float:
         """Time for which a shard is left to another scheduler after its last cycle, seconds."""
         return self.standby_ms / 1000
+
+
+async def appended(
+    log: EventLog, context: ServiceContext, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int]
+) -> list[UnitOutcome] | None:
+    """Append units, again until the log answers; None where the service is to stop before.
+
+    Whether a failed attempt was appended is not known; the same ids again tell, and append it at most once.
+
+    Raises StaleExpectation: a stream is at another version.
+    """
+    while True:
+        try:
+            outcomes = await log.append(cluster, units, expect=expect)
+        except LogUnavailable as error:
+            context.health.unmet("log", str(error))
+            if await context.sleep(_RETRY_S):
+                return None
+        else:
+            context.health.met("log")
+            return outcomes
 
 
 class Scheduler:
@@ -482,27 +503,22 @@ class Scheduler:
 
     async def _append(self, proposal: Proposal) -> None:
         """Append a cycle and fold up to it; for stale decisions there is another cycle."""
-        outcomes: list[UnitOutcome] = []
-        while not outcomes:
-            try:
-                outcomes = await self._log.append(self.state.cluster, proposal.units, expect=proposal.expect)
-            except StaleExpectation as error:
-                self._decided_at_revision = -1
-                if error.stream.startswith("replicas/"):
-                    # Who has which groups has changed: the cycle was about others than it is to be about now.
-                    self._metrics.relisted.inc()
-                else:
-                    self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
-                    self._metrics.fenced.inc()
-                    self._standby.heard()
-                await self._read_on()
-                return
-            except LogUnavailable as error:
-                # Whether it was appended is not known; the same ids again tell, and append it at most once.
-                self._context.health.unmet("log", str(error))
-                if await self._context.sleep(_RETRY_S):
-                    return
-        self._context.health.met("log")
+        units = proposal.units
+        try:
+            outcomes = await appended(self._log, self._context, self.state.cluster, units, expect=proposal.expect)
+        except StaleExpectation as error:
+            self._decided_at_revision = -1
+            if error.stream.startswith("replicas/"):
+                # Who has which groups has changed: the cycle was about others than it is to be about now.
+                self._metrics.relisted.inc()
+            else:
+                self._context.log.info("another scheduler leads the shard", shard=self._shard, error=str(error))
+                self._metrics.fenced.inc()
+                self._standby.heard()
+            await self._read_on()
+            return
+        if outcomes is None:
+            return
         stale = [outcome.stale for outcome in outcomes[1:] if outcome.stale is not None]
         self._metrics.decided(self._shard, units=len(outcomes) - 1, stale=stale)
         if stale:

@@ -27,13 +27,13 @@ from kaicore.runtime.service import ServiceContext
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Standby
-from kai_scheduler.scheduler import CyclePace
+from kai_scheduler.scheduler import CyclePace, appended
 
 #: Takes the pods of every scheduler but our own.
 EVERY = "*"
 
-#: Seconds between two tries to append a record with an unknown outcome, and the longest wait for events.
-_RETRY_S, _PATIENCE_S = 1.0, 1.0
+#: The longest wait for events, seconds.
+_PATIENCE_S = 1.0
 
 #: Seconds that are waited for events at least while another shadow records.
 _LEAST_S = 0.02
@@ -214,21 +214,15 @@ class Shadow:
         event_id = derived_id(self.state.cluster, "ShadowDecided", decided.cycle, self._actor, str(decided.now))
         event = NewEvent(event_id, stream, decided, self._actor, decided.now, decided.shard, correlation=decided.cycle)
         version = max(shadowed.version, self.state.versions.get(stream, 0))
-        while True:
-            try:
-                await self._log.append(self.state.cluster, (Unit((event,)),), expect={stream: version})
-                break
-            except StaleExpectation as error:
-                self._context.log.info("another shadow records these pods", error=str(error))
-                shadowed.revision, shadowed.uids = -1, frozenset()
-                self._standby.heard()
+        units, expect = (Unit((event,)),), {stream: version}
+        try:
+            if await appended(self._log, self._context, self.state.cluster, units, expect=expect) is None:
                 return
-            except LogUnavailable as error:
-                # The same id again tells whether it was appended, and appends it at most once.
-                self._context.health.unmet("log", str(error))
-                if await self._context.sleep(_RETRY_S):
-                    return
-        self._context.health.met("log")
+        except StaleExpectation as error:
+            self._context.log.info("another shadow records these pods", error=str(error))
+            shadowed.revision, shadowed.uids = -1, frozenset()
+            self._standby.heard()
+            return
         shadowed.version = version + 1
         self._metrics.shadowed(decided)
 

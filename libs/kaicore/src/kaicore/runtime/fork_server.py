@@ -42,6 +42,10 @@ _MOST_BYTES, _MOST_DESCRIPTORS = 1 << 18, 64
 _REPORT_BYTES = 64
 #: Descriptors on their way to their numbers, where no other is.
 _ASIDE = 512
+#: Bytes of a pool of CPython's allocator, of its least place that bytes fit in, of its largest, and between sizes.
+_POOL, _LEAST_PLACE, _MOST_PLACE, _PLACE_STEP = 1 << 14, 48, 512, 16
+#: Of an empty `bytes`; and at most held of one size.
+_EMPTY, _MOST_HELD = sys.getsizeof(b""), 1 << 18
 #: Seconds between two looks for the report of an exit that has happened.
 _LOOK_S = 0.001
 
@@ -258,6 +262,7 @@ def serve(
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     # What there is now is in every program: collecting garbage must not copy its pages.
     gc.collect()
+    _held = _filled_up()
     gc.freeze()
     control.send(b"ready")
     running: dict[int, socket.socket] = {}
@@ -280,6 +285,25 @@ def serve(
                 asker.close()
         if listening is not None and listening in ready:
             askers.append(listening.accept()[0])
+
+
+def _filled_up() -> list[bytes]:
+    """Return objects in all free places among older ones, where a program's first objects would copy a page each.
+
+    CPython has places of each size in pools of 16 KiB. It gives those of pools in use first, then those of a new pool
+    in a row. With another allocator, a bound ends this.
+    """
+    held: list[bytes] = []
+    for size in range(_LEAST_PLACE, _MOST_PLACE + 1, _PLACE_STEP):
+        row, pool = 0, 0
+        for _ in range(_MOST_HELD // size):
+            held.append(bytes(size - _EMPTY))
+            row = row + 1 if id(held[-1]) // _POOL == pool else 1
+            pool = id(held[-1]) // _POOL
+            if row >= _POOL // size - 1:
+                break
+        del held[-row:]
+    return held
 
 
 def _start(program: Program, descriptors: list[int], running: dict[int, socket.socket]) -> None:

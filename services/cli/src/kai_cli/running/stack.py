@@ -34,16 +34,19 @@ if TYPE_CHECKING:
 _READY_S = 120.0
 #: The simulated fleet by default.
 DEMO_PROFILE = "demo24"
-#: What the processes of a stack run, those first that the others wait for.
-PROGRAMS = tuple(
-    f"kai_{name}.main"
-    for name in ("relay", "projector", "api", "apiserver", "fleet", "watcher", "scheduler", "binder", "ingest")
+#: What runs where a cluster is simulated only.
+_SIMULATED = tuple(f"kai_{name}.main" for name in ("apiserver", "fleet", "exporter"))
+#: What is imported before the processes of an existing cluster are forked, and what those import as they are asked.
+IMPORTED_FOR_EXISTING = (
+    *(f"kai_{name}.main" for name in ("relay", "projector", "api", "watcher", "scheduler", "binder", "ingest")),
+    "kaicore.kube.api.kubeconfig_reader",
+    "pydantic.v1",
+    "anyio._backends._asyncio",
+    "uvicorn.lifespan.off",
+    "encodings.idna",
 )
-#: Those that are no services of ours: they simulate a cluster.
-_SIMULATED = {f"kai_{name}.main" for name in ("apiserver", "fleet", "exporter")}
-#: What is imported before the processes are forked: nearly all of them read a kubeconfig, and FastAPI imports
-#: `pydantic.v1` with the first route that has parameters.
-IMPORTED = (*PROGRAMS, "kaicore.kube.api.kubeconfig_reader", "pydantic.v1")
+#: The same where clusters are simulated.
+IMPORTED = (*_SIMULATED, *IMPORTED_FOR_EXISTING)
 #: What is imported before the database is migrated.
 MIGRATING = ("kai_cli.main", "kaicore.ledger.log.migrate", "alembic.command", "sqlalchemy.dialects.postgresql.psycopg")
 #: How often an API that does not answer yet is asked for a login, and seconds between.
@@ -75,17 +78,23 @@ class ClusterSpec:
 
 
 def make_for_all() -> None:
-    """Make, before the processes are forked, what each of them would make at its start: 3 MB of each.
+    """Make, before the processes are forked, what each of them would make at its start: 4 MB of each.
 
-    It is what OpenSSL makes when it is used first, for a login to Postgres and for one to NATS, and what settings need.
+    It is what OpenSSL makes when it is used first, for a login to Postgres and for one to NATS, and what Python notes
+    about the types of settings.
     """
     import psycopg  # noqa: PLC0415
     from kaicore.ledger.nkeys import Nkey, new_seed  # noqa: PLC0415
     from kaicore.runtime.service.settings import ServiceSettings, read_settings  # noqa: PLC0415
 
+    os.environ.update({})
+    kinds = [ServiceSettings]
+    for settings in kinds:
+        kinds += settings.__subclasses__()
+        with suppress(KaiError):
+            read_settings(settings, [])
     with suppress(KaiError, psycopg.Error):
         Nkey(new_seed()).sign("")
-        read_settings(ServiceSettings, [])
         # It connects to nothing.
         nowhere = psycopg.pq.PGconn.connect_start(b"host=/")
         nowhere.encrypt_password(b"", b"", b"scram-sha-256")

@@ -16,7 +16,15 @@ from kaicore.runtime.fork_server import forking
 
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
-from kai_cli.running.stack import DEMO_PROFILE, IMPORTED, MIGRATING, ClusterSpec, Stack, make_for_all
+from kai_cli.running.stack import (
+    DEMO_PROFILE,
+    IMPORTED,
+    IMPORTED_FOR_EXISTING,
+    MIGRATING,
+    ClusterSpec,
+    Stack,
+    make_for_all,
+)
 from kai_cli.sources.paths import data_directory
 
 if TYPE_CHECKING:
@@ -97,7 +105,8 @@ def up(  # long: one parameter a line, and one line for each
     _import_before_forking()
     # With data of its own the database has been migrated before, or nearly.
     migrating = () if database_url or directory.postgres.exists() else MIGRATING
-    with directory.lock() as held, forking(IMPORTED, then=make_for_all) as forks, forking(migrating) as forks_migration:
+    imported = IMPORTED_FOR_EXISTING if kubeconfig else IMPORTED
+    with directory.lock() as held, forking(imported, then=make_for_all) as forks, forking(migrating) as forks_migration:
         stack = Stack(
             directory,
             lock=held,

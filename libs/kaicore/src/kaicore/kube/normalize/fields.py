@@ -19,6 +19,9 @@ def amount(text: str | float, *, resource: str, subject: str, field: str, lost: 
 
     Raises InvalidQuantity: it is no quantity, or is negative.
     """
+    sound = _sound_amount(text, resource)
+    if sound is not None:
+        return sound
     units, problem = read_amount(str(text), resource=resource, subject=subject, field=field)
     if problem is not None:
         lost(problem)
@@ -29,10 +32,6 @@ def amounts(quantities: Quantities | None, *, subject: str, field: str, lost: Lo
     """Parse quantities by resource name into canonical units, without those that are none."""
     amounts_by_name: Amounts = {}
     for name, text in (quantities or {}).items():
-        units = _sound_amount(text, name)
-        if units is not None:
-            amounts_by_name[name] = units
-            continue
         try:
             amounts_by_name[name] = amount(text, resource=name, subject=subject, field=f"{field}[{name}]", lost=lost)
         except InvalidQuantity as error:

@@ -12,19 +12,18 @@ as missing, and an invalid distance as unknown. A zone has nothing to give of a 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
-
-import msgspec
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount, amounts
 from kaicore.kube.wire import objects
-from kaicore.kube.wire.resources import PartT, decode_part, named_subject
+from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Node, NodeTopology, Taint, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.model.quantity import is_hugepages
+from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import int32
 
 #: The conditions that kubelets and cloud providers set; those that say a node is unfit come with taints.
@@ -113,6 +112,9 @@ LEGACY_POLICIES = {
     "None": (TopologyPolicy.NONE, _container),
 }
 
+_FIGURES = ("capacity", "allocatable", "available")
+#: Types of a figure in JSON.
+_QUANTITIES = (str, int, float, type(None))
 _ZONE_NAME = re.compile(r"node-(\d{1,9})", re.ASCII)
 _EnumT = TypeVar("_EnumT", bound=StrEnum)
 
@@ -120,22 +122,23 @@ _EnumT = TypeVar("_EnumT", bound=StrEnum)
 def normalize_topology(wire: objects.TopologyObject, lost: Lost = unheard) -> NodeTopology:
     """Reduce a NodeResourceTopology to what scheduling needs; its name is its node's."""
     metadata = wire.metadata
-    subject = named_subject("NodeResourceTopology", wire)
-    given = _parts(wire.attributes, objects.Attribute, subject=subject, field="attributes", lost=lost)
+    given = _fields(wire, named_subject("NodeResourceTopology", wire))
+    pairs: list[tuple[str, str]] = []
+    _each(given, "attributes", lambda one: pairs.append((_text(one, "name"), _text(one, "value"))), lost)
     # The first attribute of a name counts.
-    attributes = {attribute.name: attribute.value for _, attribute in reversed(list(given))}
-    policy, scope = _policy_and_scope(wire, attributes, subject=subject, lost=lost)
+    attributes = dict(reversed(pairs))
+    policy, scope = _policy_and_scope(given, attributes, lost=lost)
     method = attributes.get(_FINGERPRINT_METHOD, "all")
     fingerprint = attributes.get(_FINGERPRINT, (metadata.annotations or {}).get(_FINGERPRINT_ANNOTATION, ""))
     return NodeTopology(
         node=metadata.name,
         resource_version=metadata.resource_version,
-        zones=_zones(wire.zones, subject=subject, lost=lost),
+        zones=_zones(given, lost),
         policy=policy,
         scope=scope,
         options=_options(attributes, _OPTION),
         cpu_options=_options(attributes, _CPU_OPTION),
-        feature_gates=_gates(attributes, subject=subject, lost=lost),
+        feature_gates=_gates(attributes, subject=given.subject, lost=lost),
         # A print that was made by an unknown method cannot be compared with anything.
         fingerprint=fingerprint if method in _FINGERPRINT_METHODS else "",
         fingerprint_method=method if method in _FINGERPRINT_METHODS else "all",
@@ -146,18 +149,21 @@ def normalize_topology(wire: objects.TopologyObject, lost: Lost = unheard) -> No
 def zone_usage(wire: objects.TopologyObject) -> dict[str, int | None]:
     """Return how much is used of each resource that zones name, over all of them; None where that cannot be read."""
     used: dict[str, int | None] = {}
-    for _, zone in _parts(wire.zones, objects.TopologyZone, subject="", field="", lost=unheard):
-        for _, resource in _parts(zone.resources, objects.TopologyResource, subject="", field="", lost=unheard):
-            before, more = used.get(resource.name, 0), _usage(resource)
-            used[resource.name] = None if before is None or more is None else before + more
+
+    def add(resource: Fields) -> None:
+        name = _resource_name(resource)
+        before, more = used.get(name, 0), _usage(resource, name)
+        used[name] = None if before is None or more is None else before + more
+
+    _each(_fields(wire, ""), "zones", lambda zone: _each(zone, "resources", add, unheard), unheard)
     return used
 
 
-def _usage(resource: objects.TopologyResource) -> int | None:
-    figures = resource.allocatable, resource.available
+def _usage(resource: Fields, name: str) -> int | None:
+    figures = (resource.value.get("allocatable"), resource.value.get("available"))
     try:
         allocatable, available = (
-            amount("" if figure is None else figure, resource=resource.name, subject="", field="", lost=unheard)
+            amount("" if figure is None else figure, resource=name, subject="", field="", lost=unheard)
             for figure in figures
         )
     except InvalidQuantity:
@@ -165,33 +171,44 @@ def _usage(resource: objects.TopologyResource) -> int | None:
     return allocatable - available
 
 
-def _parts(
-    raw: Iterable[msgspec.Raw] | None, type_: type[PartT], *, subject: str, field: str, lost: Lost
-) -> Iterator[tuple[str, PartT]]:
-    """Yield the parts of a list that can be decoded, each with its path."""
-    for index, data in enumerate(raw or ()):
-        where = f"{field}[{index}]"
+def _fields(wire: objects.TopologyObject, subject: str) -> Fields:
+    parts = {"attributes": wire.attributes, "topologyPolicies": wire.topology_policies, "zones": wire.zones}
+    return Fields(subject, parts)
+
+
+def _text(given: Fields, name: str) -> str:
+    value = given.value.get(name)
+    if not isinstance(value, str | None):
+        raise given.error(name, "must be a text")
+    return value or ""
+
+
+def _each(given: Fields, name: str, take: Callable[[Fields], None], lost: Lost) -> None:
+    """Take each mapping of a list; one that is refused is lost. Raises InvalidObject: it is no list."""
+    items = given.value.get(name)
+    if not isinstance(items, list | None):
+        raise given.error(name, "must be a list")
+    for index, item in enumerate(items or ()):
+        part = Fields(given.subject, item, f"{given.where(name)}[{index}]")
         try:
-            yield where, decode_part(data, type_, subject=subject, field=where)
+            if not isinstance(item, dict):
+                raise InvalidObject(given.subject, part.path, item, "must be a mapping")
+            take(part)
         except InvalidObject as error:
             lost(error)
 
 
-def _policy_and_scope(
-    wire: objects.TopologyObject, attributes: dict[str, str], *, subject: str, lost: Lost
-) -> tuple[TopologyPolicy, TopologyScope]:
-    policy = _attribute(TopologyPolicy, attributes, _POLICY, subject=subject, lost=lost)
-    scope = _attribute(TopologyScope, attributes, _SCOPE, subject=subject, lost=lost)
+def _policy_and_scope(given: Fields, attributes: dict[str, str], *, lost: Lost) -> tuple[TopologyPolicy, TopologyScope]:
+    policy = _attribute(TopologyPolicy, attributes, _POLICY, subject=given.subject, lost=lost)
+    scope = _attribute(TopologyScope, attributes, _SCOPE, subject=given.subject, lost=lost)
     if policy is not None and scope is not None:
         return policy, scope
     legacy_policy, legacy_scope = TopologyPolicy.NONE, TopologyScope.CONTAINER
-    for where, name in _parts(
-        (wire.topology_policies or ())[:1], str, subject=subject, field="topologyPolicies", lost=lost
-    ):
-        if name in LEGACY_POLICIES:
+    for name in (given.value["topologyPolicies"] or ())[:1]:
+        if isinstance(name, str) and name in LEGACY_POLICIES:
             legacy_policy, legacy_scope = LEGACY_POLICIES[name]
         else:
-            lost(InvalidObject(subject, where, name, "is no known policy"))
+            lost(InvalidObject(given.subject, "topologyPolicies[0]", name, "is no known policy"))
     return policy or legacy_policy, scope or legacy_scope
 
 
@@ -229,64 +246,70 @@ def _gates(attributes: dict[str, str], *, subject: str, lost: Lost) -> dict[str,
     return gates
 
 
-def _zones(raw: Iterable[msgspec.Raw] | None, *, subject: str, lost: Lost) -> tuple[Zone, ...]:
+def _zones(given: Fields, lost: Lost) -> tuple[Zone, ...]:
     zones: dict[int, Zone] = {}
-    for where, zone in _parts(raw, objects.TopologyZone, subject=subject, field="zones", lost=lost):
-        if zone.type != NUMA_ZONE_TYPE:
-            continue
-        match = _ZONE_NAME.fullmatch(zone.name)
+
+    def take(zone: Fields) -> None:
+        name = _text(zone, "name")
+        if _text(zone, "type") != NUMA_ZONE_TYPE:
+            return
+        match = _ZONE_NAME.fullmatch(name)
         numa_id = int(match[1]) if match is not None else -1
-        problem = ""
         if match is None:
-            problem = "must be node-<NUMA id>"
-        elif numa_id > MAX_NUMA_ID:
-            problem = f"has a NUMA id above {MAX_NUMA_ID}"
-        elif numa_id in zones:
-            problem = "is a zone that was named before"
-        if problem:
-            lost(InvalidObject(subject, f"{where}.name", zone.name, problem))
-            continue
+            raise InvalidObject(zone.subject, zone.where("name"), name, "must be node-<NUMA id>")
+        if numa_id > MAX_NUMA_ID:
+            raise zone.error("name", f"has a NUMA id above {MAX_NUMA_ID}")
+        if numa_id in zones:
+            raise zone.error("name", "is a zone that was named before")
         zones[numa_id] = Zone(
-            name=zone.name,
-            numa_id=numa_id,
-            resources=_zone_resources(zone, subject=subject, field=f"{where}.resources", lost=lost),
-            costs=_costs(zone, subject=subject, field=f"{where}.costs", lost=lost),
+            name=name, numa_id=numa_id, resources=_zone_resources(zone, lost), costs=_costs(zone, lost)
         )
+
+    _each(given, "zones", take, lost)
     return tuple(zones[numa_id] for numa_id in sorted(zones))
 
 
-def _zone_resources(zone: objects.TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, ZoneResource]:
+def _resource_name(resource: Fields) -> str:
+    """Return the name of a zone's resource. Raises InvalidObject: a field is of another type."""
+    for figure in _FIGURES:
+        if type(resource.value.get(figure)) not in _QUANTITIES:
+            raise resource.error(figure, "is no quantity")
+    return _text(resource, "name")
+
+
+def _zone_resources(zone: Fields, lost: Lost) -> dict[str, ZoneResource]:
     figures: dict[str, ZoneResource] = {}
-    for where, resource in _parts(zone.resources, objects.TopologyResource, subject=subject, field=field, lost=lost):
-        if not resource.name or resource.name in figures:
-            problem = "is a resource that was named before" if resource.name else "is empty"
-            lost(InvalidObject(subject, f"{where}.name", resource.name, problem))
-        else:
-            figures[resource.name] = _figures(resource, subject=subject, field=where, lost=lost)
+
+    def take(resource: Fields) -> None:
+        name = _resource_name(resource)
+        if not name or name in figures:
+            problem = "is a resource that was named before" if name else "is empty"
+            raise InvalidObject(resource.subject, resource.where("name"), name, problem)
+        figures[name] = _figures(resource, name, lost)
+
+    _each(zone, "resources", take, lost)
     return {name: figures[name] for name in sorted(figures)}
 
 
-def _figures(resource: objects.TopologyResource, *, subject: str, field: str, lost: Lost) -> ZoneResource:
+def _figures(resource: Fields, name: str, lost: Lost) -> ZoneResource:
     """Return what a zone has of a resource; a figure that is negative or no quantity gives nothing, and is reported."""
-    given = {"capacity": resource.capacity, "allocatable": resource.allocatable, "available": resource.available}
+    given = {figure: resource.value[figure] for figure in _FIGURES if resource.value.get(figure) is not None}
     figures: dict[str, int] = {}
-    for name, value in given.items():
-        if value is None:
-            continue
+    for figure, value in given.items():
+        field = resource.where(figure)
         try:
-            figures[name] = amount(value, resource=resource.name, subject=subject, field=f"{field}.{name}", lost=lost)
+            figures[figure] = amount(value, resource=name, subject=resource.subject, field=field, lost=lost)
         except InvalidQuantity as error:
             lost(error)
-    if resource.capacity is None and resource.allocatable is None:
-        lost(InvalidObject(subject, f"{field}.capacity", None, "is missing, and so is allocatable"))
+    if not {"capacity", "allocatable"} & given.keys():
+        lost(resource.error("capacity", "is missing, and so is allocatable"))
     # Hand-written objects leave out what they do not distinguish; what cannot be read is another matter.
-    spoiled = resource.allocatable is not None and "allocatable" not in figures
+    spoiled = "allocatable" in given and "allocatable" not in figures
     allocatable = figures.get("allocatable", 0 if spoiled else figures.get("capacity", 0))
     capacity = figures.get("capacity", allocatable)
     # Publishers read the host's hugepages anew, and a kubelet goes on with those that it has started with.
-    if allocatable > capacity and not is_hugepages(resource.name):
-        problem = f"is more than the capacity, {resource.capacity}"
-        lost(InvalidObject(subject, f"{field}.allocatable", resource.allocatable, problem))
+    if allocatable > capacity and not is_hugepages(name):
+        lost(resource.error("allocatable", f"is more than the capacity, {given.get('capacity')}"))
         allocatable = capacity
     return ZoneResource(
         capacity=capacity,
@@ -295,13 +318,16 @@ def _figures(resource: objects.TopologyResource, *, subject: str, field: str, lo
     )
 
 
-def _costs(zone: objects.TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, int]:
+def _costs(zone: Fields, lost: Lost) -> dict[str, int]:
     costs_by_zone: dict[str, int] = {}
-    for where, cost in _parts(zone.costs, objects.ZoneCost, subject=subject, field=field, lost=lost):
-        if not cost.name or cost.name in costs_by_zone:
-            lost(InvalidObject(subject, f"{where}.name", cost.name, "is empty, or a zone that was named before"))
-        elif not 0 <= cost.value <= MAX_COST:
-            lost(InvalidObject(subject, f"{where}.value", cost.value, f"is no distance of 0 to {MAX_COST}"))
-        else:
-            costs_by_zone[cost.name] = cost.value
+
+    def take(cost: Fields) -> None:
+        name, value = _text(cost, "name"), cost.read("value", int) or 0
+        if not name or name in costs_by_zone:
+            raise InvalidObject(cost.subject, cost.where("name"), name, "is empty, or a zone that was named before")
+        if not 0 <= value <= MAX_COST:
+            raise InvalidObject(cost.subject, cost.where("value"), value, f"is no distance of 0 to {MAX_COST}")
+        costs_by_zone[name] = value
+
+    _each(zone, "costs", take, lost)
     return {name: costs_by_zone[name] for name in sorted(costs_by_zone)}

@@ -130,7 +130,6 @@ def normalize_budget(wire: PlainObject, lost: Lost = unheard) -> PodDisruptionBu
         selector=PodSelector((metadata.namespace,), labels=selector(spec, "selector")),
         disruptions_allowed=max(allowed, 0),
         disrupted=tuple(sorted(status.inside("disruptedPods").value)),
-        unhealthy_may_go=spec.text("unhealthyPodEvictionPolicy") == "AlwaysAllow",
     )
 
 

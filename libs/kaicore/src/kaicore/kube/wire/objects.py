@@ -328,47 +328,12 @@ class PriorityClassObject(KubernetesObject):
     preemption_policy: str | None = None
 
 
-# NodeResourceTopology, v1alpha1 and v1alpha2: they differ in what is required, not in shape.
-
-
-class Attribute(Wire):
-    """A name and a value."""
-
-    name: str = ""
-    value: str = ""
-
-
-class ZoneCost(Wire):
-    """The distance to a zone."""
-
-    name: str = ""
-    value: int = 0
-
-
-class TopologyResource(Wire):
-    """A resource of a zone."""
-
-    name: str = ""
-    capacity: str | int | float | None = None
-    allocatable: str | int | float | None = None
-    available: str | int | float | None = None
-
-
-class TopologyZone(Wire):
-    """A zone; those of type `Node` are NUMA nodes. Its costs and resources are decoded one by one."""
-
-    name: str = ""
-    type: str = ""
-    costs: list[msgspec.Raw] | None = None
-    resources: list[msgspec.Raw] | None = None
-
-
 class TopologyObject(KubernetesObject):
-    """A `topology.node.k8s.io` NodeResourceTopology; each of its parts is decoded by itself (`decode_part`)."""
+    """A `topology.node.k8s.io` NodeResourceTopology as it comes; v1alpha1 and v1alpha2 require other parts."""
 
-    topology_policies: list[msgspec.Raw] | None = None
-    attributes: list[msgspec.Raw] | None = None
-    zones: list[msgspec.Raw] | None = None
+    topology_policies: list[Any] | None = None
+    attributes: list[Any] | None = None
+    zones: list[Any] | None = None
 
 
 class TopologySelectorLabel(Wire):

@@ -183,18 +183,6 @@ def identity(data: bytes | msgspec.Raw) -> objects.Identity | None:
     return metadata if metadata.uid and metadata.name else None
 
 
-def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: str) -> PartT:
-    """Decode a part of an object that is decoded by itself.
-
-    Raises InvalidObject: naming the field with the wrong JSON type.
-    """
-    try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.DecodeError, RecursionError) as error:
-        inner, value, problem = _undecodable(data, error)
-        raise InvalidObject(subject, f"{field}{inner}", value, problem) from error
-
-
 def named_subject(kind: str, wire: KubernetesObject) -> str:
     """Return the same of an object that must have a name. Raises InvalidObject: it has none."""
     metadata = wire.metadata

@@ -22,7 +22,6 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, omit_defaults=True):
         selector: the pods, of the budget's own namespace.
         disruptions_allowed: as its controller has last counted.
         disrupted: names of pods with a granted eviction that the controller has not seen go yet.
-        unhealthy_may_go: `unhealthyPodEvictionPolicy: AlwaysAllow`: pods that are not ready may go in any case.
     """
 
     uid: str
@@ -32,7 +31,6 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, omit_defaults=True):
     selector: PodSelector
     disruptions_allowed: int = 0
     disrupted: tuple[str, ...] = ()
-    unhealthy_may_go: bool = False
 
 
 class PodTerm(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -451,7 +451,7 @@ class ClusterState(PodIndexes):
     # Events about GPUs that are opened for sharing.
 
     def _gpu_opened(self, payload: payloads.GpuOpened) -> None:
-        pod = self.shared_gpus.open(payload, at=self.recorded_at)
+        pod = self.shared_gpus.open(payload)
         if pod is None:
             return
         entry = PodEntry(pod)

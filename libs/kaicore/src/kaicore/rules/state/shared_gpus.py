@@ -31,7 +31,6 @@ class GpuGroup(msgspec.Struct):
     """A GPU that was opened for sharing.
 
     Attributes:
-        opened_at: recorded time of that, microseconds since the epoch.
         uid: of the pod that holds the GPU: of the planned one, until the real one was seen; empty once it is gone.
         index: of the GPU that its pods share, as the first reservation pod found it; empty until it is known.
         found: the GPU of the reservation pod that there is now; empty until it is known.
@@ -40,7 +39,6 @@ class GpuGroup(msgspec.Struct):
     """
 
     opened: GpuOpened
-    opened_at: int
     uid: str
     index: str = ""
     found: str = ""
@@ -90,16 +88,12 @@ class SharedGpus:
     def _supply(self) -> GpuSupply:
         return self._columns.gpus
 
-    def open(self, opened: GpuOpened, *, at: int) -> Pod | None:
-        """Take over a decision; returns the planned pod, None where the group is known already.
-
-        Args:
-            at: its recorded time, microseconds since the epoch.
-        """
+    def open(self, opened: GpuOpened) -> Pod | None:
+        """Take over a decision; returns the planned pod, None where the group is known already."""
         if opened.group in self.groups:
             return None
         pod = planned_pod(opened.namespace, opened.name, opened.group)
-        self.groups[opened.group] = GpuGroup(opened, at, pod.uid)
+        self.groups[opened.group] = GpuGroup(opened, pod.uid)
         self._by_uid[pod.uid] = opened.group
         return pod
 

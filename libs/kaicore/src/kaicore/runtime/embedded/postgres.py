@@ -80,6 +80,9 @@ _SETTINGS = _ITERATIONS | {
     # 8 MB less shared memory at the start: nothing is serializable, and one worker has no long queue.
     "max_pred_locks_per_transaction": "10",
     "io_max_concurrency": "8",
+    # The system keeps what it read as well: half of the default, and buffers of the WAL for a batch of decisions.
+    "shared_buffers": "64MB",
+    "wal_buffers": "1MB",
 }
 
 #: For tests: a crash of the machine, though not of Postgres, may lose or break the data.
