@@ -158,6 +158,12 @@ def test_bound_of_moves_is_what_gpus_and_cpu_take_and_what_may_leave(cpu: int, m
     assert round(program.of(moves)) == held
 
 
+def test_bound_by_node_is_less_where_cpu_is_on_another_node() -> None:
+    two = Nodes(np.array([3, 3]), np.array([8, 8]), np.array([2, 2]), np.array(["any", "any"]))
+    program = Bound(two, Held({}, {}), [Task(2, 1, 1, MILLI)] * 5)
+    assert (round(program.of(0)), round(program.by_node(0))) == (3000, 2000)
+
+
 _LINE = re.compile(
     r"([a-z-]+) +[0-9.]+ \(±0.00\) at 100 % +([0-9.]+) \(±0.00\) at 130 % +([0-9.]+) % of the tasks failed"
     r" +([0-9.]+) GPUs unallocated +([0-9.]+) of them stranded .*"
@@ -236,4 +242,7 @@ def test_bound_of_moves_is_not_below_what_the_best_of_all_moves_holds(seed: int)
     stay = [(0, 0), (0, 1), (1, 0)]
     held = Held({spot: [task] for spot, task in zip(stay, arriving, strict=False)}, {})
     for moves in range(3):
-        assert round(Bound(some, held, arriving).of(moves)) >= _most_held(some, arriving, stay, moves)
+        program = Bound(some, held, arriving)
+        most = program.of(moves)
+        assert most >= program.by_node(moves)
+        assert round(program.by_node(moves)) >= _most_held(some, arriving, stay, moves)

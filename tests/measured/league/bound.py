@@ -11,6 +11,8 @@ A task of several GPUs is as many parts of it, each for itself: that holds more,
 Where nothing is held yet, but some tasks are to start, it bounds whoever starts those, or all but so much GPU of them,
 wherever. Moves add nothing to that: who knows all arrivals puts each task where it would have been moved.
 
+By node, each holds whole parts that its own CPU and memory take, at the prices that the program finds.
+
 What columns are paid bounds the program from above before all of them are known (Lagrange), so a bound that is given up
 early is still one. Source: Desaulniers, Desrosiers and Solomon, "Column Generation" (2005).
 """
@@ -34,6 +36,8 @@ _Floats = npt.NDArray[np.float64]
 #: Rounds at most, and how near to what columns reach a bound has to be, as a part of it.
 _MOST_ROUNDS, _NEAR = 200, 2e-5
 _MOST = highspy.kHighsInf
+#: Seconds and thousandths within which the program of a node ends.
+_NODE_S, _NODE_NEAR = 5.0, 0.05
 #: What is aimed at: so many points above what FGD's authors publish.
 _ABOVE = 1.5
 #: By list, how much of what comes first starts, in per cent of the GPUs: about all until work is first refused.
@@ -86,6 +90,15 @@ class _Gpus:
     count: int
 
 
+class _Node(NamedTuple):
+    """Nodes that hold alike: `room` is CPU and memory, `holds` has classes by GPU, once for each part."""
+
+    place: int
+    room: tuple[int, int]
+    holds: tuple[tuple[int, ...], ...]
+    beside: tuple[int, ...]
+
+
 class _Filling(NamedTuple):
     """What fills up a GPU best: what is paid, by free thousandths, and the class that comes last there; -1 for none."""
 
@@ -104,7 +117,6 @@ class Bound:
         *,
         starts: Sequence[Task] = (),
         refuses: float = 0.0,
-        by_node: bool = False,
     ) -> None:
         """Args:
         nodes: of the cluster.
@@ -112,7 +124,6 @@ class Bound:
         may: all tasks that arrive, those included.
         starts: tasks besides the held ones that start, wherever.
         refuses: all but so much of their GPU, in thousandths.
-        by_node: CPU and memory are each node's; otherwise those of all nodes that are alike together.
         """
         self._classes = classes = sorted(set(may), key=lambda one: (one.demand, one.cpu, one.memory, one.models))
         self._numbers = {task: number for number, task in enumerate(classes)}
@@ -122,13 +133,14 @@ class Bound:
         self._starts = Counter(self._numbers[task] for task in starts)
         self._refuses = refuses
         columns = [one.tolist() for one in (nodes.model, nodes.gpus, nodes.cpu, nodes.memory)]
-        alike = list(zip(*columns, range(len(nodes.cpu)) if by_node else columns[0], strict=True))
+        alike = list(zip(*columns, strict=True))
         places = {kind: place for place, kind in enumerate(sorted(set(alike)))}
         self._places = len(places)
         self._model = [""] * self._places
         self._room = np.zeros((self._places, 2))
         self._beside: Counter[tuple[int, int]] = Counter()
         kinds: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        self._nodes: Counter[_Node] = Counter()
         for row, kind in enumerate(alike):
             place = places[kind]
             self._model[place] = str(nodes.model[row])
@@ -136,9 +148,14 @@ class Bound:
             for task in held.beside.get(row, ()):
                 self._beside[self._numbers[task], place] += 1
                 self._room[place] -= task.cpu, task.memory
-            for gpu in range(int(nodes.gpus[row])):
-                holds = sorted(self._numbers[task] for task in held.gpus.get((row, gpu), ()))
-                kinds[place, tuple(holds)] += 1
+            on_gpus = [
+                tuple(sorted(self._numbers[task] for task in held.gpus.get((row, gpu), ())))
+                for gpu in range(int(nodes.gpus[row]))
+            ]
+            kinds.update((place, holds) for holds in on_gpus)
+            beside = sorted(self._numbers[task] for task in held.beside.get(row, ()))
+            room = int(nodes.cpu[row]), int(nodes.memory[row])
+            self._nodes[_Node(place, room, tuple(sorted(on_gpus)), tuple(beside))] += 1
         self._kinds = [_Gpus(place, holds, count) for (place, holds), count in kinds.items()]
         self._allowed = [
             [number for number, task in enumerate(classes) if task.gpus and (not task.models or model in task.models)]
@@ -174,10 +191,70 @@ class Bound:
                 found += kind.count * paid
                 if paid > float(prices[first_kind + number]) + 1e-6:
                     self._add(solver, first_kind + number, kind, kept, added)
-            best = min(best, found)
+            if found < best:
+                best, self._prices = found, (of_classes, of_move)
             if best - value <= _NEAR * best:
                 break
         return best
+
+    def by_node(self, moves: int) -> float:
+        """Return a lower bound by the same prices of tasks and moves: each node holds whole parts, by its own CPU.
+
+        Minutes: each node is a program.
+        """
+        most = self.of(moves)
+        of_classes, of_move = self._prices
+        found = float(np.where(of_classes > 0, of_classes * self._most, of_classes * self._least).sum())
+        found += of_move * moves
+        pays = self._worth - of_classes
+        useful = [self._useful(place, pays) for place in range(self._places)]
+        for node, count in self._nodes.items():
+            found += count * self._node(node, pays, of_move, useful[node.place])
+        return min(most, found)
+
+    def _useful(self, place: int, pays: _Floats) -> list[int]:
+        """Return the classes that pay on nodes of a place, without those of which another pays more and asks less."""
+        useful: list[int] = []
+        without = [number for number, task in enumerate(self._classes) if not task.gpus]
+        model = self._model[place]
+        beside = [one for one in without if not (models := self._classes[one].models) or model in models]
+        for number in sorted([*self._allowed[place], *beside], key=lambda one: -float(pays[one])):
+            better = (one for one in useful if self._sizes[one] == self._sizes[number])
+            if pays[number] > 0 and not any((self._asks[one] <= self._asks[number]).all() for one in better):
+                useful.append(number)
+        return useful
+
+    def _node(self, node: _Node, pays: _Floats, of_move: float, useful: Sequence[int]) -> float:
+        """Return what is paid at most for what a node holds."""
+        solver = highspy.Highs()
+        solver.silent()
+        options = {"threads": 1, "time_limit": _NODE_S, "mip_abs_gap": _NODE_NEAR, "mip_rel_gap": 0.0}
+        for option, value in options.items():
+            solver.setOptionValue(option, value)
+        solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        held = [(gpu, number) for gpu, holds in enumerate(node.holds) for number in holds]
+        held += [(-1, number) for number in node.beside]
+        free = np.array(node.room) - sum((self._asks[number] for _, number in held), np.zeros(2))
+        left = [MILLI - sum(self._sizes[number] for number in holds) for holds in node.holds]
+        for room in (*free.tolist(), *left):
+            solver.addRow(-_MOST, float(room), 0, np.zeros(0, np.int32), np.zeros(0))
+
+        def may(gpu: int, number: int, sign: float, most: float, worth: float) -> None:
+            asks = {0: sign * float(self._asks[number][0]), 1: sign * float(self._asks[number][1])}
+            _column(solver, worth, most, asks if gpu < 0 else {**asks, 2 + gpu: sign * self._sizes[number]})
+
+        for gpu, number in held:
+            may(gpu, number, -1.0, 1.0, -float(pays[number]) - of_move / float(self._parts[number]))
+        for number in useful:
+            for gpu in range(len(left)) if self._sizes[number] else (-1,):
+                may(gpu, number, 1.0, MILLI // self._sizes[number] if gpu >= 0 else _MOST, float(pays[number]))
+        count = solver.getNumCol()
+        whole = np.array([highspy.HighsVarType.kInteger] * count)
+        solver.changeColsIntegrality(count, np.arange(count, dtype=np.int32), whole)
+        solver.run()
+        # Of CPU-only tasks, those are paid that come or leave.
+        stays = sum(float(pays[number]) for gpu, number in held if gpu >= 0)
+        return stays + max(float(solver.getInfo().mip_dual_bound), 0.0)
 
     def _master(self, moves: int) -> highspy.Highs:
         """Return the program with rows: of classes, of CPU and memory, of GPUs, of what is refused, and of moves."""
@@ -297,19 +374,28 @@ class Bound:
 
 
 def moments(
-    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, per_cents: Sequence[float], *, by_node: bool
+    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, per_cents: Sequence[float], *, by_node: float | None
 ) -> Iterator[tuple[str, float, float, float]]:
-    """Yield for moments of a run without moves: which, per cent moved, GPU held then, and the bound, in thousandths."""
+    """Yield for moments of a run without moves: which, per cent moved, GPU held then, and the bound, in thousandths.
+
+    Args:
+        by_node: by node, from when so many per cent of the GPUs are held, or else from the end.
+    """
     places: ours.Places = {}
     for _ in ours.allocated(nodes, arriving, config, places=places):
         pass
+    demands = [task.demand * (number in places) for number, task in enumerate(arriving)]
     refused = next((number for number in range(len(arriving)) if number not in places), len(arriving))
-    before = {number: place for number, place in places.items() if number < refused}
-    for moment, stays in (("the first refusal", before), ("the end", places)):
-        program = Bound(nodes, Held.of(arriving, stays), arriving, by_node=by_node)
-        held = float(sum(arriving[number].demand for number in stays))
+    after = {"the first refusal": refused, "the end": len(arriving)}
+    if by_node is not None:
+        full = int(np.searchsorted(np.cumsum(demands), int(nodes.gpus.sum()) * MILLI * by_node / 100)) + 1
+        after = {f"{by_node:g} % held" if full <= len(arriving) else "the end": full}
+    for moment, count in after.items():
+        stays = {number: place for number, place in places.items() if number < count}
+        program = Bound(nodes, Held.of(arriving, stays), arriving)
+        most = program.of if by_node is None else program.by_node
         for per_cent in per_cents:
-            yield moment, per_cent, held, program.of(int(len(places) * per_cent / 100))
+            yield moment, per_cent, float(sum(demands[:count])), most(int(len(places) * per_cent / 100))
 
 
 def anyhow(nodes: Nodes, arriving: Sequence[Task], *, per_cent: float, but: float = 0.0) -> float:
@@ -344,7 +430,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--per-cent", type=float, nargs="+", default=[0.0, 1.0], help="of the started tasks moved, at most"
     )
-    parser.add_argument("--by-node", action="store_true", help="CPU and memory of each node: minutes, slightly lower")
+    parser.add_argument(
+        "--by-node", type=float, help="instead: each node is a program, from so many per cent held on: minutes, lower"
+    )
     parser.add_argument(
         "--starting", type=float, nargs="*", help=f"instead: if the first so many per cent start; unsaid, {_UNTIL}"
     )
