@@ -59,7 +59,7 @@ chaos: $(INSTALLED)  ## real processes under faults of all kinds; SEED=7 MINUTES
 	@$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),5) $(ARGS)
 	@$(if $(ARGS),,KAI_TEST_LONG=1 $(BIN)/python -m pytest --quiet \
 		tests/chaos/test_clusters_lost.py tests/chaos/test_nats_cluster.py tests/chaos/test_takeover.py \
-		tests/chaos/test_second_instances.py tests/chaos/test_agent_dials_out.py)
+		tests/chaos/test_second_instances.py tests/chaos/test_agent_dials_out.py tests/e2e/test_versions_side_by_side.py)
 
 prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000 of two clusters and a hub; SEEDS=500
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) $(ARGS)

@@ -65,7 +65,8 @@ def notation(text: str, references: set[str]) -> str:
 
 def describe(name: str, references: set[str]) -> dict[str, Any]:
     model = getattr(models, name)
-    required = set(REQUIRED.findall(inspect.getsource(model)))
+    # Each model has a file of its own.
+    required = set(REQUIRED.findall(Path(inspect.getfile(model)).read_text()))
     fields = {}
     for attribute, wire in model.attribute_map.items():
         kind = notation(model.openapi_types[attribute], references)

@@ -29,7 +29,7 @@ from psycopg import sql
 from xdist.remote import Producer
 
 from tests.given.examples import examples
-from tests.given.processes import kai_commands, worker_forks
+from tests.given.processes import worker_forks
 from tests.given.processes.workers import StacksInTurn, stacks_first, tell_little
 from tests.given.servers.servers import nats_server, postgres_server, scratch_directory
 
@@ -70,7 +70,6 @@ def pytest_configure(config: pytest.Config) -> None:
             worker, end = worker_forks.start(config.args, Path(os.environ["KAI_TEST_PREPARED_DIR"]))
             config.add_cleanup(end)
             config.option.tx = [worker] * len(config.option.tx)
-            kai_commands.share()
 
 
 @pytest.hookimpl(optionalhook=True)

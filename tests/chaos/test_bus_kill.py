@@ -24,7 +24,7 @@ from tests.given.servers.servers import scratch_directory
 pytestmark = pytest.mark.slow
 
 #: Seconds between two appends: enough events come at any moment, and what waits for a server costs less.
-_PAUSE_S = 0.005
+_PAUSE_S = 0.015
 
 
 class DoomedNats(EmbeddedNats):

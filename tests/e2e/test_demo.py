@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kai_cli.sources.paths import DataDirectory
 
 from tests.e2e.live_stack import PATIENCE_S
 from tests.given.processes.kai_commands import kai
-from tests.given.servers.servers import lay_out_postgres, scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +25,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def root() -> Iterator[Path]:
     with scratch_directory() as root:
-        # That it is made and migrated is seen in `test_documented_commands.py`.
-        directory = DataDirectory(root / "data")
-        directory.claim()
-        lay_out_postgres(directory.postgres)
         (root / "examples").mkdir()
         for file in EXAMPLES.glob("*.yaml"):
             # Fewer of those that only fill nodes: kubelets reject others of a blind scheduler.

@@ -26,7 +26,7 @@ from kai_cli.sources.paths import DataDirectory
 from kaicore.runtime.embedded import embedded_url_of
 
 from tests.e2e.live_stack import PATIENCE_S
-from tests.given.processes.kai_commands import put_on_path, talking
+from tests.given.processes.kai_commands import kai, put_on_path, talking
 from tests.given.servers.servers import scratch_directory
 from tests.unit.cli.test_documented_commands import (
     PAGES,
@@ -43,6 +43,9 @@ pytestmark = pytest.mark.slow
 
 _LINE = re.compile(r"^\s*(?:\$ )?((?:\.venv/bin/)?kai(?:-[a-z]+)? .*|openssl .*|kubectl .*\| kai .*)$")
 _INLINE = re.compile(r"`(?:\$ )?(kai (?!-)[^`]*|kai --[^`]*)`")
+
+#: A line that means the same without a shell.
+_PLAIN = re.compile(r"[-\w./:=,+ ]*")
 
 #: What stands for something in a line, and what it is here; the first that fits.
 MEANINGS = (
@@ -293,7 +296,10 @@ class Shell:
         (self.here / ".venv").symlink_to(sys.prefix)
 
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
-        """Paste a line, and wait for its end."""
+        """Paste a line, and wait for its end; a shell is there for what only shells understand."""
+        program, *words = line.split()
+        if program.endswith("kai") and _PLAIN.fullmatch(line):
+            return kai(*words, environment=self.environment, cwd=self.here, timeout=PATIENCE_S)
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
             cwd=self.here,
@@ -368,9 +374,9 @@ def demonstration() -> Iterator[Shell]:
             shell.first_said = [*shell.said]
             deadline = time.monotonic() + PATIENCE_S
             assert shell.run("kai load train.yaml --cluster demo").returncode == 0
-            there = "kai why default/never-fits && kai why job/full-node && kai why job/train -n default"
-            while shell.run(there).returncode and time.monotonic() < deadline:
-                time.sleep(0.2)
+            for there in ("default/never-fits", "job/full-node", "job/train -n default"):
+                while shell.run(f"kai why {there}").returncode and time.monotonic() < deadline:
+                    time.sleep(0.2)
             yield shell
 
 

@@ -49,8 +49,7 @@ RELEASE = "469db6f9"
 #: In the order of docs/how-to/upgrade.md: those that read cycles come before the scheduler, which writes them.
 SERVICES = (
     *("relay", "ingest", "exporter", "hub", "binder", "projector", "api", "webhook", "scheduler", "watcher"),
-    # Importing kopf twice takes seconds.
-    *(("operator",) if "KAI_TEST_LONG" in os.environ else ()),
+    "operator",
 )
 #: Those that others reach at one address, whichever version answers.
 _REACHED = ("ingest", "webhook")
@@ -74,6 +73,8 @@ with socket.socket(fileno=int(control)) as ours, socket.socket(fileno=int(listen
 
 pytestmark = [
     pytest.mark.slow,
+    # Thirty starts of services and the imports of two versions are a fortieth of the gate.
+    pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes 25 s of CPU: make chaos"),
     pytest.mark.skipif(foreign_kubeconfig() is not None, reason="pods are made for the simulated fleet"),
 ]
 
@@ -306,9 +307,7 @@ async def prepare(cluster: Cluster, cluster_name: str) -> None:
 
 
 async def shard(cluster: Cluster, name: str) -> None:
-    """Have a shard of one's own made, and wait for its scheduler, which an operator makes, where there is one."""
-    if "operator" not in SERVICES:
-        return
+    """Have a shard of one's own made, and wait for its scheduler, which an operator makes."""
     async with cluster.client() as client:
         spec = {"partitionLabelValue": name}
         made = {"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name}}

@@ -9,6 +9,7 @@ and nothing of another in it. Commands of which the start itself is tested are s
 import asyncio
 import atexit
 import functools
+import importlib
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -200,7 +202,7 @@ class Forks(ForkServer):
 def server() -> Path:
     """Start the process that programs are forked from; the socket that it takes them at. It ends with this process.
 
-    A worker of pytest has that of all workers, which `share` has started.
+    A worker of pytest has that of all workers (`tests/given/processes/worker_forks.py`).
     """
     if shared := os.environ.get(_SHARED):
         return Path(shared)
@@ -222,9 +224,9 @@ def server() -> Path:
     return address
 
 
-def share() -> None:
-    """Start the server for the workers that this process starts."""
-    os.environ[_SHARED] = str(server())
+def shared_at(address: Path) -> None:
+    """Have this process, and what it starts, use a server that is there already."""
+    os.environ[_SHARED] = str(address)
 
 
 def _end(process: subprocess.Popen[bytes], control: socket.socket, address: Path) -> None:
@@ -246,19 +248,27 @@ def put_on_path(directory: Path) -> None:
     (directory / "kai").chmod(0o755)
 
 
-def _serve(control: int, listening: int) -> None:
-    """Fork what is asked for until the tests end."""
+def import_programs() -> None:
+    """Import what is forked."""
     import pkgutil
 
     import kai_cli
     from kai_cli.running.stack import IMPORTED
 
+    commands = [module.name for module in pkgutil.walk_packages(kai_cli.__path__, "kai_cli.")]
+    for module in (*commands, *IMPORTED, *_PROGRAMS):
+        with suppress(ImportError):
+            importlib.import_module(module)
+
+
+def serve_programs(control: int, listening: int) -> None:
+    """Fork what is asked for until the tests end."""
     # A shell that runs the tests in the background has them ignore it, and what is forked here is interrupted by tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    commands = [module.name for module in pkgutil.walk_packages(kai_cli.__path__, "kai_cli.")]
     with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
-        serve(ours, [*commands, *IMPORTED, *_PROGRAMS], asked)
+        serve(ours, (), asked)
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]))
+    import_programs()
+    serve_programs(int(sys.argv[1]), int(sys.argv[2]))

@@ -2,11 +2,12 @@
 
 A worker takes ten seconds of CPU until it has collected the tests, more than half of it for imports, and the first one
 of a new checkout twenty more to compile them. So one process imports each test file once, as pytest does it, and then
-forks the workers (`kaicore.runtime.fork_server`). What xdist starts instead of a Python is a program that hands its
-standard streams over to that process.
+forks the workers (`kaicore.runtime.fork_server`), and before that what programs are forked from (`kai_commands`). What
+xdist starts instead of a Python is a program that hands its standard streams over to that process.
 """
 
 import importlib
+import os
 import random
 import signal
 import socket
@@ -18,6 +19,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.given.processes import kai_commands
 
 #: Its library is written in Go, which has threads as soon as it is loaded, and what has threads is not forked.
 _UNFORKABLE = "helm_python"
@@ -51,25 +54,31 @@ def start(paths: Sequence[str], directory: Path) -> tuple[str, Callable[[], None
     Raises:
         ChildProcessError: the process has ended.
     """
-    address, program = directory / "workers", directory / "worker.py"
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(str(address))
-        listening.listen(16)
-        given = [its.fileno(), listening.fileno()]
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *map(str, given), *paths],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            pass_fds=given,
-        )
-
+    address, commands, program = directory / "workers", directory / "commands", directory / "worker.py"
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    asked = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+    for listening, where in zip(asked, (address, commands), strict=True):
+        listening.bind(str(where))
+        listening.listen(64)
+    given = [one.fileno() for (_, its), listening in zip(pairs, asked, strict=True) for one in (its, listening)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, *map(str, given), *paths],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=given,
+    )
+    for one in (*(its for _, its in pairs), *asked):
+        one.close()
+    ours, of_commands = (one for one, _ in pairs)
     if not ours.recv(64):
         raise ChildProcessError(f"{process.args}: ended with {process.wait()}")
+    kai_commands.shared_at(commands)
 
     def end() -> None:
+        # In this order: what serves workers waits for what serves programs.
         ours.close()
+        of_commands.close()
         process.wait()
 
     program.write_text(_PROGRAM.format(address=address, module=__name__))
@@ -113,10 +122,20 @@ def main() -> None:
     exec(eval(sys.stdin.readline()), {"__name__": "__main__"})
 
 
-def _serve(control: int, listening: int, paths: Sequence[str]) -> None:
+def _serve(control: int, listening: int, of_commands: tuple[int, int], paths: Sequence[str]) -> None:
     """Fork a worker for each that asks, until the tests end."""
     from kaicore.runtime.fork_server import serve
 
+    kai_commands.import_programs()
+    if (commands := os.fork()) == 0:
+        try:
+            for descriptor in (control, listening):
+                os.close(descriptor)
+            kai_commands.serve_programs(*of_commands)
+        finally:
+            os._exit(0)
+    for descriptor in of_commands:
+        os.close(descriptor)
     # A shell that runs the tests in the background has them ignore it, and tests interrupt what they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     importing, files = _Importing(), [path.partition("::")[0] for path in paths]
@@ -128,7 +147,8 @@ def _serve(control: int, listening: int, paths: Sequence[str]) -> None:
             del sys.modules[name]
     with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
         serve(ours, [__spec__.name], asked)
+    os.waitpid(commands, 0)
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    _serve(int(sys.argv[1]), int(sys.argv[2]), (int(sys.argv[3]), int(sys.argv[4])), sys.argv[5:])
