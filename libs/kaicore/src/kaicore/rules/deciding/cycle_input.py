@@ -8,7 +8,7 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 
 from kaicore.backoff import backoff
 from kaicore.rules.deciding.decided_classes import decided_classes
@@ -205,16 +205,8 @@ def cycle_input(  # long: one line for each field of the input
     workloads = state.workload_index
     decided_as = decided_classes(state, config, now=now)
 
-    classes: dict[str, PodClass] = {}
     homes = [*state.homes_to_keep(now=now, patience_us=config.nomination_us)]
-    moved = {home.pod.pod.uid: home.pod for home in homes}
-
-    def class_of(member: Member) -> PodClass:
-        uid = member.pod.uid
-        found = classes.get(uid)
-        if found is None:
-            found = classes[uid] = decided_as(state.pods.get(uid) or moved[uid])
-        return found
+    class_of = _class_of(state, decided_as, {home.pod.pod.uid: home.pod for home in homes})
 
     failed = failed_nodes(state, config, now=now)
     return CycleInput(
@@ -267,6 +259,36 @@ def cycle_input(  # long: one line for each field of the input
         probed=rows.starts,
         node_news=found.news,
     )
+
+
+def _class_of(
+    state: CycleView, decided_as: Callable[[PodEntry], PodClass], moved: Mapping[str, PodEntry]
+) -> Callable[[Member], PodClass]:
+    """Return what returns the class as which a pod is decided on, looked up once.
+
+    Args:
+        moved: room is kept for them, by uid.
+    """
+    by_uid: dict[str, PodClass] = {}
+    #: By their own class, that of pods without claims, where nothing else tells them apart.
+    common: dict[str, PodClass] = {}
+    apart = moved or state.constraints.selected or state.queue_registry.flavors or decided_as != state.class_of
+    serves = state.constraints.devices.extended.serves
+
+    def class_of(member: Member) -> PodClass:
+        pod = member.pod
+        claims = pod.claims or pod.resource_claims
+        found = common.get(member.class_key)
+        if found is not None and not claims:
+            return found
+        found = by_uid.get(pod.uid)
+        if found is None:
+            found = by_uid[pod.uid] = decided_as(state.pods.get(pod.uid) or moved[pod.uid])
+            if not (apart or claims or serves(found.requests)):
+                common[member.class_key] = found
+        return found
+
+    return class_of
 
 
 def _namespace_use(state: CycleView, config: EngineConfig, *, now: int) -> Mapping[str, int]:

@@ -21,7 +21,6 @@ than configured.
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import count
 from uuid import UUID
 
 from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT, LeftOut, run_on
@@ -32,7 +31,7 @@ from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch,
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.resting_line import uids_of
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_ids
 from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
 from kaicore.rules.state.indexes.resting_groups import as_left
@@ -42,11 +41,8 @@ from kaicore.rules.state.views import CycleView, QueuesView
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
 
-#: Decisions that charge pods to nodes, and those about groups.
-_CHARGING, _OF_GROUPS = (
-    (payloads.PodPlaced, payloads.PodNominated),
-    (payloads.ProvisioningRequested, payloads.ProvisioningWithdrawn),
-)
+#: Decisions about groups.
+_OF_GROUPS = payloads.ProvisioningRequested, payloads.ProvisioningWithdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +139,7 @@ class _Record:
         parts = (summary.cycle, str(state.position), actor, str(summary.now))
         self._id = derived_id(state.cluster, "CycleCompleted", *parts)
         #: Of the other events. To derive each id from its parts would cost as much as deciding.
-        self._numbers = count(1)
+        self._ids = numbered_ids(self._id)
         #: The last unit that charges pods to a node.
         self._charged_by: dict[str, int] = {}
         self._units = 1
@@ -154,14 +150,14 @@ class _Record:
         events = [self._about_shard(self._id, cycle_stream(shard), summary)]
         if summary.config_digest not in state.configs:
             recorded = payloads.ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
-            events.append(self._about_shard(self._next_id(), f"config/{shard}", recorded))
+            events.append(self._about_shard(next(self._ids), f"config/{shard}", recorded))
         report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
         if report is not None:
-            events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
+            events.append(self._about_shard(next(self._ids), f"queues/{shard}", report))
         events += [self._event(f"suspect/{one.node}", one.node, one) for one in given.node_news]
         placed = {decision.uid for decision in placements}
         reports = waiting_reports(state, config, shard=shard, given=given, share=self._share, placed=placed)
-        events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
+        events += [self._about_shard(next(self._ids), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
     def batch(self, batch: DecisionBatch) -> Unit:
@@ -174,13 +170,22 @@ class _Record:
         #    versions of a request's events: its pods are still to be those.
         events, streams = list[NewEvent](), set[str]()
         charged, given = dict[str, list[str]](), list[payloads.PodPlaced]()
+        summary, actor, now, first, ids = self._summary, self._actor, self._summary.now, self._id, self._ids
         for decision in batch.decisions:
+            if isinstance(decision, payloads.PodPlaced):
+                # By far the most frequent one.
+                uid, stream = decision.uid, f"pod/{decision.uid}"
+                subject = f"{decision.namespace}/{decision.name}"
+                events.append(NewEvent(next(ids), stream, decision, actor, now, subject, first, summary.cycle))
+                charged.setdefault(decision.node, []).append(uid)
+                if decision.devices:
+                    given.append(decision)
+                streams.add(stream)
+                continue
             event = self._decided(decision)
             events.append(event)
-            if isinstance(decision, _CHARGING):
+            if isinstance(decision, payloads.PodNominated):
                 charged.setdefault(decision.node, []).append(decision.uid)
-                if isinstance(decision, payloads.PodPlaced) and decision.devices:
-                    given.append(decision)
             elif isinstance(decision, _OF_GROUPS):
                 streams.update(_requested_for(decision))
                 continue
@@ -244,16 +249,11 @@ class _Record:
 
     def _decided(self, decision: Decision) -> NewEvent:
         subject = f"{decision.namespace}/{decision.name}"
-        # First, for it is by far the most frequent one.
-        if not isinstance(decision, payloads.PodPlaced):
-            if isinstance(decision, _OF_GROUPS):
-                return self._event(f"provisioning/{subject}", subject, decision)
-            if isinstance(decision, payloads.GpuOpened):
-                return self._event(f"node/{decision.node}", decision.node, decision)
+        if isinstance(decision, _OF_GROUPS):
+            return self._event(f"provisioning/{subject}", subject, decision)
+        if isinstance(decision, payloads.GpuOpened):
+            return self._event(f"node/{decision.node}", decision.node, decision)
         return self._event(f"pod/{decision.uid}", subject, decision)
-
-    def _next_id(self) -> UUID:
-        return numbered_id(self._id, next(self._numbers))
 
     def _about_shard(self, event_id: UUID, stream: str, payload: payloads.Payload) -> NewEvent:
         return NewEvent(
@@ -267,8 +267,8 @@ class _Record:
         )
 
     def _event(self, stream: str, subject: str, payload: payloads.Payload) -> NewEvent:
-        summary, event_id = self._summary, numbered_id(self._id, next(self._numbers))
-        return NewEvent(event_id, stream, payload, self._actor, summary.now, subject, self._id, summary.cycle)
+        summary = self._summary
+        return NewEvent(next(self._ids), stream, payload, self._actor, summary.now, subject, self._id, summary.cycle)
 
 
 def _requested_for(decision: payloads.ProvisioningRequested | payloads.ProvisioningWithdrawn) -> Iterator[str]:

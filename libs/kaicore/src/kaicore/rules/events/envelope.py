@@ -6,9 +6,10 @@ subject of the event: a pod, from its first observation to its end. Where an eve
 correlation, such as a cycle.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
+from itertools import count
 from uuid import UUID
 
 import msgspec
@@ -21,6 +22,10 @@ _PREFIX = _IDS.bytes
 _decode_id = msgspec.msgpack.Decoder(UUID).decode
 #: What MessagePack has before so many bytes.
 _ID_OF_16_BYTES = b"\xc4\x10"
+#: So many ids of a series are decoded at once, and what MessagePack has before those.
+_AT_ONCE = 64
+_IDS_AT_ONCE = b"\xdc" + _AT_ONCE.to_bytes(2, "big")
+_decode_ids = msgspec.msgpack.Decoder(list[UUID]).decode
 
 
 def derived_id(*parts: str) -> UUID:
@@ -42,12 +47,15 @@ def derived_name(*parts: str) -> str:
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{'89ab'[int(text[16], 16) & 3]}{text[17:20]}-{text[20:32]}"
 
 
-def numbered_id(first: UUID, number: int) -> UUID:
-    """Derive the id of an event of a series from that of its first event, for numbers from 1 to 2**48 - 1.
+def numbered_ids(first: UUID) -> Iterator[UUID]:
+    """Derive the ids of the further events of a series from that of its first event.
 
-    The number is added to the first 48 bits, which the bits that mark a UUID's version are not among.
+    Their numbers from 1 on are added to the first 48 bits, which the bits that mark a UUID's version are not among.
     """
-    return _as_id((first.int + (number << 80)) % 2**128)
+    start, rest = first.int >> 80, first.bytes[6:]
+    for begin in count(start + 1, _AT_ONCE):
+        numbers = [(number % 2**48).to_bytes(6, "big") for number in range(begin, begin + _AT_ONCE)]
+        yield from _decode_ids(_IDS_AT_ONCE + b"".join([_ID_OF_16_BYTES + number + rest for number in numbers]))
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -332,7 +332,8 @@ class _Outlook:
         workload = self._given.workloads.get(group)
         if workload is None or not workload.waiting:
             return False
-        ours = workload.ready(lambda member: member.pod.scheduler_name == self._config.scheduler_name)
+        name = self._config.scheduler_name
+        ours = workload.in_order([one for one in workload.waiting.values() if one.pod.scheduler_name == name])
         return bool(workload.next_step(workload.own_counts, ours).members)
 
     def forecast(self, groups: Sequence[str]) -> dict[str, StartForecast | NoForecast]:

@@ -37,6 +37,7 @@ from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.class_rules import OF_NODES, ClassRules, RowRules, rank_by_cycle
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
@@ -61,7 +62,7 @@ class FollowingPod(msgspec.Struct, frozen=True, gc=False):
 
     before: Before
     after: Before
-    predicted: PredictedPlacement | None
+    placement: Placement | None
     charge: ZoneCharge
 
 
@@ -549,7 +550,8 @@ class FeasibleNodes:
             after: the row with it.
             charge: as it came about.
         """
-        self._following[before.state] = FollowingPod(before, after, predicted, charge)
+        placement = None if predicted is None else predicted.placement
+        self._following[before.state] = FollowingPod(before, after, placement, charge)
 
     def _scores_of(self, row: int) -> dict[int, int]:
         """Return the scores of rows like one, as far as they are known, by state; places by name and such aside."""

@@ -189,8 +189,11 @@ class NodeColumns:
     def restore(self, row: int, mark: NodeMark) -> None:
         """Put a row back to where it was; of resources that were unknown then nothing was used."""
         for array, figures in ((self.used, mark.used), (self.releasing, mark.releasing)):
-            array[row, : len(figures)] = figures
-            array[row, len(figures) :] = 0
+            if len(figures) == array.shape[1]:
+                array[row] = figures
+            else:
+                array[row, : len(figures)] = figures
+                array[row, len(figures) :] = 0
         self.zones.restore(row, mark.zones)
 
     def fits(self, row: int, amounts: Amounts) -> bool:

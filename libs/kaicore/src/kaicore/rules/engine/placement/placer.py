@@ -22,9 +22,9 @@ from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, Followi
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
 from kaicore.rules.engine.placement.lasting_reasons import SettledClasses, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
-from kaicore.rules.engine.placement.pod_class import PodClass, key_without_work
+from kaicore.rules.engine.placement.pod_class import PodClass, distinct, key_without_work
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
-from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.policies.class_policies import ClassPolicies, NodePolicies
 from kaicore.rules.engine.work.workload import Member
@@ -363,7 +363,11 @@ class Placer:
             where the pods go, and the first pod that found no row; None if all found one. The pods before it stay
             charged.
         """
-        assignments: list[Assignment] = []
+        members, assignments = list(members), list[Assignment]()
+        classes = distinct([*map(self.class_of, members)])
+        if len(classes) == 1 and all(member.nomination is None for member in members):
+            assignments = self._place_alike(members, classes[0])
+            return assignments, members[len(assignments)] if len(assignments) < len(members) else None
         ordered = in_placement_order(members, self.class_of)
         while len(assignments) < len(ordered):
             member, pod_class = ordered[len(assignments)]
@@ -412,17 +416,22 @@ class Placer:
         self, members: Sequence[Member], row: int, following: Sequence[FollowingPod], pod_class: PodClass
     ) -> list[Assignment]:
         """Put the first of some pods on one row, where it is known what comes of each."""
-        placed, charges = list[Assignment](), list[PodCharge]()
-        requests, marks, aligned = pod_class.requests, pod_class.marks, pod_class.aligned
-        for member, one in zip(members, following, strict=False):
-            predicted, charge, pod = one.predicted, one.charge, member.pod
-            arrival = None
-            if self._doubts is not None and predicted is not None:
-                arrival = Arrival(aligned, charge, pod.created_at)
-            charges.append(PodCharge(pod.uid, row, requests, charge, False, marks, (), (), arrival))
-            placement = None if predicted is None else predicted.placement
-            placed.append(Assignment(member, row, charge, placement, pod_class))
-        self.statement.place_in_a_row(charges, [one.before for one in following], following[-1].after)
+        placed = [
+            Assignment(member, row, one.charge, one.placement, pod_class)
+            for member, one in zip(members, following, strict=False)
+        ]
+        doubted = self._doubts is not None
+
+        def charge_of(index: int) -> tuple[PodCharge, Before]:
+            one, charge = following[index], placed[index].pod_charge
+            if not doubted or one.placement is None:
+                return charge, one.before
+            arrival = Arrival(pod_class.aligned, one.charge, placed[index].member.pod.created_at)
+            return msgspec.structs.replace(charge, arrival=arrival), one.before
+
+        self.statement.place_in_a_row(
+            row, len(placed), charge_of, after=following[-1].after, marks=bool(pod_class.marks)
+        )
         return placed
 
     def place(self, member: Member, *, besides: int | None = None) -> Assignment | None:

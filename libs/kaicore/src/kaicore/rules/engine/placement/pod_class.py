@@ -94,6 +94,13 @@ class PodClass(msgspec.Struct, frozen=True):
         return work_kind(self.requests, devices=self.gpu_share is not None or bool(self.devices.wanted))
 
 
+def distinct(classes: list[PodClass]) -> list[PodClass]:
+    """Return each of some classes once, in order; mostly it is one, and that is found out many times faster."""
+    if classes and classes.count(classes[0]) == len(classes):
+        return classes[:1]
+    return [*{pod_class.key: pod_class for pod_class in classes}.values()]
+
+
 def _devices_of(request: DeviceRequest) -> int:
     """Return how many devices a request takes; of alternatives, the first."""
     if request.alternatives:

@@ -11,7 +11,7 @@ changed, and any other place for it is a real move.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable
 from enum import Enum
 
 import msgspec
@@ -82,6 +82,18 @@ class _Operation(msgspec.Struct, frozen=True, gc=False):
         return any(cells[zone] not in (0, block.mask) for block in blocks for zone in zones_of(block.mask))
 
 
+class _InARow(msgspec.Struct, frozen=True, gc=False):
+    """Pods that were placed in a row. Hardly any is looked at again: each becomes an operation when it is.
+
+    Attributes:
+        first: the number of the first of them.
+        charge_of: see `Statement.place_in_a_row`.
+    """
+
+    first: int
+    charge_of: Callable[[int], tuple[PodCharge, Before]]
+
+
 def _of_reservation(row: int, group: str, held: Reservation, *, hidden: bool) -> PodCharge:
     uid, requests, charge, releasing = held.uid, held.requests, held.charge, held.releasing
     return PodCharge(uid, row, requests, charge, releasing, arrival=held.arrival, reserves=group, hidden=hidden)
@@ -101,7 +113,7 @@ class Statement:
         self.states: RowStates = RowStates(columns, None if like is None else like.states)
         #: Every row that changed, in order, those that were put back included.
         self.touched: array[int] = array("q")
-        self._operations: list[_Operation] = []
+        self._operations: list[_Operation | _InARow] = []
         #: The numbers of the operations on each row.
         self._of_row: dict[int, list[int]] = {}
 
@@ -111,7 +123,7 @@ class Statement:
 
     def rollback(self, savepoint: int) -> set[int]:
         """Undo everything since a savepoint; returns the rows that changed."""
-        undone = self._operations[savepoint:]
+        undone = [self._operation(number) for number in range(savepoint, len(self._operations))]
         for operation in reversed(undone):
             row = operation.pod_charge.row
             self.states.restore(row, operation.before)
@@ -140,17 +152,28 @@ class Statement:
         self._take(_Operation(_OperationKind.PLACE, placed, before))
         return placed
 
-    def place_in_a_row(self, pod_charges: Sequence[PodCharge], befores: Sequence[Before], after: Before) -> None:
-        """Charge pods of one class to one node of which it is known what it is like before each, and afterwards."""
-        row, number, place = pod_charges[0].row, len(self._operations), _OperationKind.PLACE
+    def place_in_a_row(
+        self,
+        row: int,
+        count: int,
+        charge_of: Callable[[int], tuple[PodCharge, Before]],
+        *,
+        after: Before,
+        marks: bool,
+    ) -> None:
+        """Charge pods of one class to one node of which it is known what it is like before each, and afterwards.
+
+        Args:
+            charge_of: returns one of the pods there by its place in the row, and the node before it.
+            marks: whether the pods have any.
+        """
+        number = len(self._operations)
         self.states.restore(row, after)
-        if pod_charges[0].marks or self._columns.devices.may_be_freed:
-            for pod_charge in pod_charges:
-                self.leave(pod_charge)
-        self._operations += [
-            _Operation(place, pod_charge, before) for pod_charge, before in zip(pod_charges, befores, strict=True)
-        ]
-        self._of_row.setdefault(row, []).extend(range(number, len(self._operations)))
+        if marks or self._columns.devices.may_be_freed:
+            for place in range(count):
+                self.leave(charge_of(place)[0])
+        self._operations += [_InARow(number, charge_of)] * count
+        self._of_row.setdefault(row, []).extend(range(number, number + count))
         self.touched.append(row)
 
     def open(self, row: int, group: str, opening: Reservation, *, hidden: bool = False) -> None:
@@ -219,7 +242,7 @@ class Statement:
     def arrivals(self, row: int, *, before: int | None = None) -> tuple[Arrival, ...]:
         """Return the pods that were put on a row, before a savepoint, and may get other zones than predicted."""
         numbers, place = self._of_row.get(row, ()), _OperationKind.PLACE
-        operations = [self._operations[number] for number in numbers if before is None or number < before]
+        operations = [self._operation(number) for number in numbers if before is None or number < before]
         placed = [one.pod_charge.arrival for one in operations if one.kind is place]
         return tuple([arrival for arrival in placed if arrival is not None])
 
@@ -231,7 +254,7 @@ class Statement:
         charges: dict[str, PodCharge] = {}
         ever = False
         for number in self._of_row.get(row, ()):
-            operation = self._operations[number]
+            operation = self._operation(number)
             pod_charge = operation.pod_charge
             aligned = bool(pod_charge.charge.amounts or pod_charge.charge.blocks)
             if operation.kind is _OperationKind.PLACE and pod_charge.arrival is None and aligned:
@@ -301,10 +324,10 @@ class Statement:
         if not pod_charge.charge.blocks:
             return -1
         numbers = self._of_row.get(pod_charge.row, ())
-        own = [number for number in numbers if self._operations[number].pod_charge.uid == pod_charge.uid]
-        if not own or self._operations[own[-1]].kind is not _OperationKind.PLACE:
+        own = [number for number in numbers if self._operation(number).pod_charge.uid == pod_charge.uid]
+        if not own or self._operation(own[-1]).kind is not _OperationKind.PLACE:
             return -1
-        return own[-1] if any(self._operations[number].excludes for number in numbers) else -1
+        return own[-1] if any(self._operation(number).excludes for number in numbers) else -1
 
     def _do_again(self, row: int, *, without: int, same_places: bool = False) -> bool:
         """Do again what was done on a row, but for one operation.
@@ -318,9 +341,9 @@ class Statement:
         """
         cancelled, numbers = self._cancelled(row, without), self._of_row[row]
         first = min(cancelled)
-        self.states.restore(row, self._operations[first].before)
+        self.states.restore(row, self._operation(first).before)
         for number in numbers[bisect_left(numbers, first) :]:
-            operation = self._operations[number]
+            operation = self._operation(number)
             pod_charge = operation.pod_charge
             if number in cancelled:
                 continue
@@ -342,12 +365,19 @@ class Statement:
         """Return the number of an operation that is taken out, and of those of its row that later ones took out."""
         cancelled = {other}
         for number in reversed(self._of_row[row]):
-            operation = self._operations[number]
+            operation = self._operation(number)
             if operation.cancels >= 0 and number not in cancelled:
                 cancelled.add(operation.cancels)
                 if operation.kind is _OperationKind.EVICT:
                     cancelled.add(number)
         return cancelled
+
+    def _operation(self, number: int) -> _Operation:
+        operation = self._operations[number]
+        if isinstance(operation, _InARow):
+            pod_charge, before = operation.charge_of(number - operation.first)
+            operation = self._operations[number] = _Operation(_OperationKind.PLACE, pod_charge, before)
+        return operation
 
     def _take(self, operation: _Operation) -> None:
         self._of_row.setdefault(operation.pod_charge.row, []).append(len(self._operations))
@@ -355,13 +385,13 @@ class Statement:
         self.touched.append(operation.pod_charge.row)
 
     def _is_evicted(self, uid: str, row: int) -> bool:
-        operations = (self._operations[number] for number in reversed(self._of_row.get(row, ())))
+        operations = (self._operation(number) for number in reversed(self._of_row.get(row, ())))
         last = next((one for one in operations if one.pod_charge.uid == uid), None)
         return last is not None and last.kind is _OperationKind.EVICT
 
     def _eviction(self, pod_charge: PodCharge) -> int:
         for number in reversed(self._of_row.get(pod_charge.row, ())):
-            operation = self._operations[number]
+            operation = self._operation(number)
             if operation.pod_charge.uid == pod_charge.uid:
                 if operation.kind is _OperationKind.EVICT:
                     return number

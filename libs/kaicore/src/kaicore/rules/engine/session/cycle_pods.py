@@ -6,7 +6,7 @@ from functools import cached_property
 
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
-from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.pod_class import PodClass, distinct
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.work.workload import Member
@@ -26,18 +26,20 @@ class CyclePods:
         self.classes: dict[str, PodClass] = {}
         self.refused: dict[str, bool] = {}
         self._input = cycle_input
-        self._class_by_uid: dict[str, PodClass] = {}
+        self._class_of = cycle_input.class_of
         self._size_by_class: dict[str, int] = {}
         self._requests: dict[tuple[tuple[str, int], ...], Amounts] = {}
 
     def class_of(self, member: Member) -> PodClass:
         """Return the class as which a pod is decided on."""
-        uid = member.pod.uid
-        pod_class = self._class_by_uid.get(uid)
-        if pod_class is None:
-            pod_class = self._class_by_uid[uid] = self._input.class_of(member)
-            self.classes.setdefault(pod_class.key, pod_class)
+        pod_class = self._class_of(member)
+        if pod_class.key not in self.classes:
+            self.classes[pod_class.key] = pod_class
         return pod_class
+
+    def classes_of(self, members: Iterable[Member]) -> list[PodClass]:
+        """Return the class of each of some pods."""
+        return [*map(self.class_of, members)]
 
     def key_of(self, member: Member) -> str:
         """Return the key of the class as which a pod is decided on."""
@@ -55,14 +57,9 @@ class CyclePods:
 
     def class_counts(self, members: Iterable[Member]) -> Counter[str]:
         """Return how many pods there are of each class, by key."""
-        by_uid, class_of = self._class_by_uid, self.class_of
-        classes = [by_uid.get(member.pod.uid) or class_of(member) for member in members]
-        if classes and classes.count(classes[0]) == len(classes):
-            # Members of a gang mostly are, and this is many times faster.
-            counts = Counter[str]()
-            counts[classes[0].key] = len(classes)
-            return counts
-        return Counter([pod_class.key for pod_class in classes])
+        classes = self.classes_of(members)
+        alike = distinct(classes)
+        return Counter({alike[0].key: len(classes)}) if len(alike) == 1 else Counter([one.key for one in classes])
 
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""

@@ -83,11 +83,15 @@ class CycleRecord:
             depends_on: number of the batch without which this does not hold; -1 if there is none.
         """
         placed: list[Decision] = []
+        row, class_key, node, rejected = -1, "", "", 0
         for assignment, place in zip(assignments, places, strict=True):
+            if assignment.row != row or assignment.pod_class.key != class_key:
+                row, class_key = assignment.row, assignment.pod_class.key
+                node = self._nodes[row]
+                rejected = self._input.rejected_before(node, class_key)
             if assignment.gpus:
-                node = self._nodes[assignment.row]
                 placed += opened_gpus(assignment.gpus, node=node, cycle=self._cycle, namespace=self._gpu_namespace)
-            placed.append(self._placed(assignment, place))
+            placed.append(self._placed(assignment, place, node, rejected))
         self._add([*cleared, *placed], depends_on=depends_on)
 
     def nominate(
@@ -227,9 +231,8 @@ class CycleRecord:
     def _add(self, decisions: Iterable[Decision], *, depends_on: int = -1) -> None:
         self._batches.append(DecisionBatch(tuple(decisions), depends_on))
 
-    def _placed(self, assignment: Assignment, place: TopologyPlace) -> payloads.PodPlaced:
-        pod, node = assignment.member.pod, self._nodes[assignment.row]
-        pod_class = assignment.pod_class.key
+    def _placed(self, assignment: Assignment, place: TopologyPlace, node: str, rejected: int) -> payloads.PodPlaced:
+        pod = assignment.member.pod
         claims: tuple[str, ...] = ()
         volumes = _NO_VOLUMES
         if pod.claims:
@@ -250,9 +253,9 @@ class CycleRecord:
             pod.name,
             node,
             self._cycle,
-            pod_class,
+            assignment.pod_class.key,
             assignment.placement,
-            self._input.rejected_before(node, pod_class),
+            rejected,
             claims,
             volumes,
             rank,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput, moved_at
-from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.pod_class import PodClass, distinct
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup, PendingGroups
 from kaicore.rules.engine.work.workload import LonePod, Member, Step, Workload
@@ -80,23 +80,17 @@ def _is_refused(pod_class: PodClass, config: EngineConfig, pods: CyclePods) -> b
 
 def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
     """Return a group with what of it may be placed."""
-    held_back, name, in_backoff, class_of = 0, config.scheduler_name, cycle_input.in_backoff, pods.class_of
-    last: PodClass | None = None
-
-    def may_be_placed(member: Member) -> bool:
-        nonlocal held_back, last
-        pod = member.pod
-        if pod.scheduler_name != name:
-            return False
-        pod_class = class_of(member)
-        # Of pods of a class that is not refused, one after the other, the first is looked up.
-        ready = pod_class is last or not _is_refused(pod_class, config, pods)
-        last = pod_class if ready else None
-        ready = ready and pod.uid not in in_backoff
-        held_back += not ready
-        return ready
-
-    waiting = {} if is_misunderstood(workload, cycle_input) else workload.ready(may_be_placed)
+    name, in_backoff = config.scheduler_name, cycle_input.in_backoff
+    waiting, held_back = dict[str, list[Member]](), 0
+    if not is_misunderstood(workload, cycle_input):
+        ready = own = [member for member in workload.waiting.values() if member.pod.scheduler_name == name]
+        classes = pods.classes_of(own)
+        if any(_is_refused(pod_class, config, pods) for pod_class in distinct(classes)):
+            placeable = zip(own, classes, strict=True)
+            ready = [member for member, pod_class in placeable if not _is_refused(pod_class, config, pods)]
+        if in_backoff:
+            ready = [member for member in ready if member.pod.uid not in in_backoff]
+        waiting, held_back = workload.in_order(ready), len(own) - len(ready)
     at = moved_at(cycle_input, workload) if config.consolidate_win_us else 0
     moved = at > 0 and cycle_input.now < at + config.consolidate_cooldown_us
     gained = _gained(workload, cycle_input, config)

@@ -408,12 +408,11 @@ class Workload:
         needed = len(children) if item.min_sets is None else item.min_sets
         return sum(self.satisfied(counts, child.name) for child in children) >= needed
 
-    def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
-        """Return by leaf the waiting pods that may be placed, oldest first, or by rank where pods name theirs."""
-        if len(self.waiting) == 1:
-            (member,) = self.waiting.values()
-            return {self.leaf(member): [member]} if is_ready(member) else {}
-        ready, waiting = list(filter(is_ready, self.waiting.values())), dict[str, list[Member]]()
+    def in_order(self, ready: list[Member]) -> dict[str, list[Member]]:
+        """Return by leaf those waiting pods that may be placed, oldest first, or by rank where pods name theirs."""
+        if len(ready) == 1:
+            return {self.leaf(ready[0]): ready}
+        waiting = dict[str, list[Member]]()
         if len(self._form.leaf_names) == 1:
             waiting = dict.fromkeys(self._form.leaf_names, ready) if ready else {}
         else:
