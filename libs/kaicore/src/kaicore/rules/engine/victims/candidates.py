@@ -52,6 +52,8 @@ class Candidates:
         self._lone_bases: dict[tuple[int, Ending, str, int], int] = {}
         self._sums: tuple[Ints, Ints, dict[int, int]] | None = None
         self._losses: tuple[int, list[Member], Ints] | None = None
+        #: How much work each pod loses if it goes, by uid, in GPU-seconds.
+        self._lost: dict[str, int] = {}
         #: Rows of which the sums are to be worked out anew.
         self._outdated: set[int] = set()
         columns = session.nodes.columns
@@ -233,8 +235,11 @@ class Candidates:
         if self._losses is None or self._losses[0] != decided:
             pods, now = self._session.pods, self._session.cycle_input.now
             members = sorted((one for on_row in self.on_row.values() for one in on_row.values()), key=name_of)
-            lost = [gpu_seconds_lost(one, pods.requests_of((one,)), now=now) for one in members]
-            self._losses = decided, members, np.array(lost, np.int64)
+            # Pods only leave.
+            lost = self._lost = self._lost or {
+                one.pod.uid: gpu_seconds_lost(one, pods.requests_of((one,)), now=now) for one in members
+            }
+            self._losses = decided, members, np.array([lost[one.pod.uid] for one in members], np.int64)
         return self._losses[1:]
 
     def losing(self, least: int) -> tuple[set[str], int]:

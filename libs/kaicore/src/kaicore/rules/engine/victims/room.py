@@ -35,6 +35,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import islice
 from typing import ClassVar
 
 import msgspec
@@ -116,9 +117,11 @@ class Exchanges:
         self._feasible = [self._placer.feasible_nodes(self._placer.class_of(examples[key])) for key in numbers]
         vectors = [columns.vector(examples[key].requests) for key in numbers]
         self._idle: Ints = columns.allocatable - columns.used
-        self._held: Ints = np.array(vectors).reshape(len(numbers), self._idle.shape[1])[self._classes]
+        #: By class.
+        self._held: Ints = np.array(vectors).reshape(len(numbers), self._idle.shape[1])
+        self._fits_for: dict[int, Flags] = {}
         #: What of its row is free once a pod is gone, and the largest part of a GPU then, in thousandths.
-        self._left: Ints = self._idle[self._rows] + self._held
+        self._left: Ints = self._idle[self._rows] + self._held[self._classes]
         self._part_left: Ints = columns.gpus.largest(len(columns.present))[self._rows]
         self._let_go_of_parts()
         gpu = columns.resources.get(GPU)
@@ -142,10 +145,10 @@ class Exchanges:
         if not self._members:
             return ()
         makes_room = self._fit(self._asked, self._left, self._part_left, self._rows)
-        return nsmallest(most, self._all(makes_room), key=lambda exchange: exchange.key)
+        return nsmallest(most, self._all(makes_room, most), key=lambda exchange: exchange.key)
 
-    def _all(self, makes_room: Flags) -> Iterator[Exchange]:
-        yield from self._alone(makes_room)
+    def _all(self, makes_room: Flags, most: int) -> Iterator[Exchange]:
+        yield from islice(self._alone(makes_room), most)
         if self._most_pods > 1:
             for row in self._rows_with_devices():
                 yield from self._on(row, makes_room)
@@ -159,15 +162,19 @@ class Exchanges:
         return fits
 
     def _alone(self, makes_room: Flags) -> Iterator[Exchange]:
-        """Yield how one pod goes to any row that takes it as it is, and the waiting pod in its place."""
-        every = np.arange(len(self._idle))
+        """Yield in order how one pod goes to any row that takes it as it is, and the waiting pod in its place."""
+        every, goes = np.arange(len(self._idle)), np.zeros(len(makes_room), np.bool_)
         for number in np.unique(self._classes[makes_room]).tolist():
             taking = np.flatnonzero(self._fit(self._feasible[number], self._idle, self._part, every))
-            shares = self._feasible[number].share is not None
-            for index in np.flatnonzero(makes_room & (self._classes == number)).tolist() if len(taking) else ():
-                # A share may go to another GPU of its node.
-                if shares or len(taking) > 1 or int(taking[0]) != int(self._rows[index]):
-                    yield from self._exchange(int(self._rows[index]), index)
+            # A share may go to another GPU of its node.
+            if len(taking) > 1 or (len(taking) and self._feasible[number].share is not None):
+                goes |= makes_room & (self._classes == number)
+            elif len(taking):
+                goes |= makes_room & (self._classes == number) & (self._rows != taking[0])
+        # Pods are in order of name.
+        indexes = np.flatnonzero(goes)
+        for index in indexes[np.argsort(self._lost[indexes], kind="stable")].tolist():
+            yield from self._exchange(int(self._rows[index]), index)
 
     def _rows_with_devices(self) -> list[int]:
         """Return the rows with any idle devices of those that the pod asks for; the most first, equal ones by name."""
@@ -182,16 +189,21 @@ class Exchanges:
     def _on(self, row: int, makes_room: Flags) -> Iterator[Exchange]:
         """Yield how a pod of a row makes way for the waiting one, and another one for it."""
         for first in np.flatnonzero((self._rows == row) & makes_room).tolist():
-            feasible = self._feasible[int(self._classes[first])]
-            fits = (self._held <= self._left[first] - self._asked.need).all(axis=1) & (self._rows != row)
+            fits = (self._held <= self._left[first] - self._asked.need).all(axis=1)[self._classes]
             lost = self._lost + self._lost[first]
-            fits &= lost < self._won
-            fits &= self._fit(feasible, self._left, self._part_left, self._rows)
+            fits &= (self._rows != row) & (lost < self._won) & self._fits_for_class(int(self._classes[first]))
             found = np.flatnonzero(fits)
-            ordered = found[np.argsort(lost[found], kind="stable")].tolist()
-            others = [one for one in ordered if self._takes(row, first, one)]
-            for other in others[:_MOST_PARTNERS]:
+            ordered = found[np.argsort(lost[found], kind="stable")]
+            others = (one for one in map(int, ordered) if self._takes(row, first, one))
+            for other in islice(others, _MOST_PARTNERS):
                 yield from self._exchange(row, first, other)
+
+    def _fits_for_class(self, number: int) -> Flags:
+        """Tell in place of which pods a pod of a class fits."""
+        if number not in self._fits_for:
+            fits = self._fit(self._feasible[number], self._left, self._part_left, self._rows)
+            self._fits_for[number] = fits
+        return self._fits_for[number]
 
     def _takes(self, row: int, first: int, index: int) -> bool:
         """Tell whether a row may take a pod; of its GPUs, whether a part is to be had that is large enough.
