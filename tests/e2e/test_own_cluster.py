@@ -41,6 +41,12 @@ groups:
 stack = own_stack_for_module(PROFILE, "with a blank")
 
 
+def processes() -> str:
+    """All processes, and what each waits for in the kernel."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,stat,wchan,args"], capture_output=True, text=True, check=True)
+    return listed.stdout
+
+
 def paste(command: str, programs: Path) -> subprocess.CompletedProcess[str]:
     """Run a printed command in a shell of its own, from elsewhere; its `kai` is that of a folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
@@ -155,7 +161,7 @@ async def test_after_kill_minus_9_the_directory_is_free_when_all_processes_are_g
         os.kill(fleet, signal.SIGCONT)
     deadline = time.monotonic() + PATIENCE_S
     while (held := try_lock(stack.directory.root)) is None:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, processes()
         time.sleep(0.1)  # noqa: ASYNC251
     held.release()
     assert stack.ask("audit", "verify")["ok"], "the log outlived it"

@@ -60,9 +60,14 @@ def snapshot_digest(cluster: str, snapshot: Snapshot) -> bytes:
     return digest.digest()
 
 
+def is_large(snapshot: Snapshot) -> bool:
+    """Tell whether a snapshot is compressed, which takes seconds."""
+    return len(snapshot.body) >= _PACKED_FROM
+
+
 def packed(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot as Postgres keeps it: large ones compressed, for it takes no value of 1 GB."""
-    if len(snapshot.body) < _PACKED_FROM:
+    if not is_large(snapshot):
         return snapshot
     return replace(snapshot, body=_MARK + zlib.compress(snapshot.body, _LEVEL))
 

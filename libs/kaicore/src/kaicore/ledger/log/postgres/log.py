@@ -40,7 +40,7 @@ from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.shapes import BODY, Shapes
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, packed, snapshot_digest, sound
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, is_large, packed, snapshot_digest, sound
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased
 
@@ -579,7 +579,7 @@ class PostgresLog:
 
     async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
         """See `EventLog.save_snapshot`."""
-        stored = await asyncio.to_thread(packed, snapshot)
+        stored = await asyncio.to_thread(packed, snapshot) if is_large(snapshot) else snapshot
 
         async def save(connection: Connection) -> None:
             await connection.execute(
