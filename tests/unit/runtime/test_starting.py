@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 from kaicore.errors import ClusterUnavailable, ConfigurationError, KaiError
-from kaicore.runtime import process_context
 from kaicore.runtime.agent.process import AgentContext, AgentLog
-from kaicore.runtime.process_context import Health, beside, run_until_stopped, served, start
+from kaicore.runtime.process_context import Health, beside, served, start
 
 
 def never(_: object) -> int:
@@ -53,35 +52,3 @@ async def test_work_beside_a_body_has_ended_when_the_body_has() -> None:
     async with beside(work()):
         await asyncio.sleep(0)
     assert ended == ["work"]
-
-
-class _Deaf:
-    """Goes on after it is cancelled for the first time, as `asyncio.wait_for` of Python 3.11 may have it."""
-
-    def __init__(self) -> None:
-        self.cancelled = 0
-
-    async def __call__(self) -> None:
-        while self.cancelled < 2:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-
-
-async def test_a_body_that_goes_on_after_it_is_cancelled_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_context, "STOP_GRACE_S", 0)
-    context, body = AgentContext("x", Health(), AgentLog("x")), _Deaf()
-    context.stopping.set()
-    running = asyncio.ensure_future(run_until_stopped(context, body()))
-    ended, _ = await asyncio.wait({running}, timeout=10)
-    assert ended, "it waits for a body that nobody cancels"
-    assert body.cancelled == 2
-
-
-async def test_work_beside_a_body_that_goes_on_after_it_is_cancelled_is_cancelled_again() -> None:
-    work = _Deaf()
-    async with asyncio.timeout(20):
-        async with beside(work()):
-            await asyncio.sleep(0)
-    assert work.cancelled == 2

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.interpreter import end, version
+from kaicore.interpreter import version
 
 
 class Health:
@@ -161,7 +161,8 @@ async def served(context: ProcessContext[Any], body: Awaitable[None]) -> int:
 async def end_all(tasks: "Iterable[asyncio.Future[Any]]") -> None:
     """Cancel tasks and wait until all have ended, however they end."""
     tasks = list(tasks)
-    await asyncio.gather(*map(end, tasks))
+    for task in tasks:
+        task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -192,7 +193,7 @@ async def run_until_stopped(context: ProcessContext[Any], body: Awaitable[None])
         if not task.done():
             await asyncio.wait({task}, timeout=STOP_GRACE_S)
         if not task.done():
-            await end(task)
+            task.cancel()
         with suppress(asyncio.CancelledError):
             await task
     finally:
