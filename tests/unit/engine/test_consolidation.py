@@ -4,10 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.rules.deciding.cycle_input import next_due
+from kaicore.rules.deciding.cycle_input import cycle_input, next_due
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionReason
+from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.making_room import RoomKeptForOthers
 from kaicore.rules.events.reasons.reason import Reason
@@ -558,3 +560,34 @@ def test_home_holds_for_as_long_as_nominations_do_since_the_move(late: int, gets
     result = cluster.cycle(config)
     assert started | cluster.placed(result) == {"whole": "n0", gets: "n1"}
     assert [one.reason for one in result.cleared] == cleared
+
+
+_EVICTION = {
+    **dict.fromkeys(("uid", "namespace", "name", "node", "cycle", "group", "preemptor"), "another"),
+    "reason": "Consolidated",
+}
+
+
+def test_a_pod_that_was_taken_and_put_back_loses_what_it_lost_before() -> None:
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=64, gpu=8)
+    for name in ("a", "b"):
+        owner = msgspec.structs.replace(OWNER, name=name, uid=f"uid-of-{name}")
+        cluster.add_pod(pod(name, cpu=1, gpu=2, node_name="n0", phase="Running", start_time=1, owner=owner))
+    config, state = EngineConfig(), cluster.state
+    session = Session(cycle_input(state, config, now=state.recorded_at), config)
+    workloads = [one for one in session.cycle_input.workloads.values() if one.active]
+    every = Candidates(session, workloads, protected={}).losses()[1].tolist()
+    assert len(every) == 2
+    assert min(every) > 0
+
+    candidates = Candidates(session, workloads, protected={})
+    (first, *_) = workloads[0].active.values()
+    taken = candidates.victim_set(first)
+    assert taken is not None
+    candidates.take(taken)
+    assert candidates.losses()[1].tolist() == every[1:]
+    candidates.put_back(taken)
+    # Losses are worked out anew once the cycle has decided to evict any pod.
+    session.record.evicted["another"] = msgspec.convert(_EVICTION, payloads.EvictionDecided)
+    assert candidates.losses()[1].tolist() == every

@@ -235,11 +235,10 @@ class Candidates:
         if self._losses is None or self._losses[0] != decided:
             pods, now = self._session.pods, self._session.cycle_input.now
             members = sorted((one for on_row in self.on_row.values() for one in on_row.values()), key=name_of)
-            # Pods only leave.
-            lost = self._lost = self._lost or {
-                one.pod.uid: gpu_seconds_lost(one, pods.requests_of((one,)), now=now) for one in members
-            }
-            self._losses = decided, members, np.array([lost[one.pod.uid] for one in members], np.int64)
+            for one in members:
+                if one.pod.uid not in self._lost:
+                    self._lost[one.pod.uid] = gpu_seconds_lost(one, pods.requests_of((one,)), now=now)
+            self._losses = decided, members, np.array([self._lost[one.pod.uid] for one in members], np.int64)
         return self._losses[1:]
 
     def losing(self, least: int) -> tuple[set[str], int]:
