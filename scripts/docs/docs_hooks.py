@@ -35,8 +35,6 @@ UPSTREAM = ("kube/wire/*.py", "kube/wire/podresources/*_pb2.py")
 
 #: Where the glossary's list of classes goes.
 _CLASSES = "<!-- classes -->"
-#: A public class and its docstring; to parse all modules takes twenty times as long.
-_CLASS = re.compile(r'^class ([A-Z]\w*)(?:[^:]|:(?!(?:  #.*)?\n))*:(?:  #.*)?\n(?: +"""([\s\S]*?)""")?', re.MULTILINE)
 
 
 class DocsError(PluginError):
@@ -100,8 +98,10 @@ def public_classes() -> Iterator[tuple[str, str, str]]:
         module = path.relative_to(LIBRARY)
         if any(module.match(pattern) for pattern in UPSTREAM):
             continue
-        for name, docstring in _CLASS.findall(path.read_text()):
-            yield str(module), name, " ".join(docstring.partition("\n\n")[0].split())
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0]
+                yield str(module), node.name, " ".join(paragraph.split())
 
 
 def class_tables() -> str:

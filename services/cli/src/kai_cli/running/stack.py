@@ -87,7 +87,6 @@ def make_for_all() -> None:
     from kaicore.ledger.nkeys import Nkey, new_seed  # noqa: PLC0415
     from kaicore.runtime.service.settings import ServiceSettings, read_settings  # noqa: PLC0415
 
-    os.environ.update({})
     kinds = [ServiceSettings]
     for settings in kinds:
         kinds += settings.__subclasses__()
