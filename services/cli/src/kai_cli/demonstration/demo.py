@@ -265,6 +265,8 @@ _QUIET_S = 3.0
 _PATIENCE_S = 150.0
 #: Seconds between two lines of progress.
 _PROGRESS_S = 2.0
+#: And where nothing has happened since.
+_STILL_S = 10.0
 
 
 def demo(
@@ -444,7 +446,7 @@ async def _follow_until_settled(
     """Fold the log, tell of progress, and return when all Jobs are done, nothing happens any more and all is folded."""
     loop = asyncio.get_running_loop()
     began = shown_at = last_event = loop.time()
-    state = ClusterState(name)
+    state, shown = ClusterState(name), 0
     feed = EventFeed(log, None, name)
     try:
         async with _client(cluster) as client:
@@ -454,8 +456,8 @@ async def _follow_until_settled(
                     state.fold_all(events)
                     placed.see(events)
                     last_event = loop.time() if events else last_event
-                if loop.time() - shown_at >= _PROGRESS_S:
-                    shown_at = loop.time()
+                if loop.time() - shown_at >= (_PROGRESS_S if state.position > shown else _STILL_S):
+                    shown_at, shown = loop.time(), state.position
                     print_line(_progress(state, seconds=shown_at - began))
                 quiet = loop.time() - last_event >= _QUIET_S
                 if quiet and not state.waiting - _explained(state) and await _is_over(client, state):
