@@ -70,6 +70,14 @@ def test_pod_under_two_budgets_is_never_evicted() -> None:
     assert not cluster.cycle().evictions
 
 
+def test_budget_does_not_count_a_pod_that_does_not_run_yet() -> None:
+    cluster = nodes(1)
+    cluster.add_pod(pod("low", cpu=1, gpu=8, node_name="n0", labels={"app": "a"}))
+    budget(cluster, 0)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == {"low"}
+
+
 def test_gang_with_one_protected_pod_is_spared_as_a_whole() -> None:
     cluster = nodes(1)
     cluster.full(cluster.gang("low", 2, cpu=1, gpu=4, labels={"app": "a"}))
@@ -145,8 +153,20 @@ def test_search_ends_after_search_steps() -> None:
 
     assert searched(0) == (0, True)
     assert searched(1) == (0, True), "not in the middle of a search, either"
-    assert searched(4) == (2, True)
+    assert searched(8) == (2, True)
     assert searched(1000) == (4, False)
+
+
+def test_search_for_one_group_leaves_steps_for_the_next() -> None:
+    cluster = nodes(4)
+    for number in range(4):
+        cluster.add_pod(running(f"low{number}", f"n{number}", 8, priority=-number))
+    cluster.gang("first", 4, cpu=1, gpu=8, priority=6)
+    cluster.gang("next", 1, cpu=1, gpu=8, priority=5)
+    result = cluster.cycle(EngineConfig(search_steps=5))
+    (waiting,) = result.groups
+    assert [reason.code for reason in waiting.reasons][-1] == "VictimSearchEnded"
+    assert [eviction.preemptor.rpartition("/")[2] for eviction in result.evictions] == ["next"]
 
 
 @pytest.mark.parametrize(

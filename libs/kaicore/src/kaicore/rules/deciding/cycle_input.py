@@ -390,7 +390,8 @@ def _budgets(state: ClusterView) -> Budgets:
     by_pod: dict[str, tuple[str, ...]] = {}
     if budgets:
         for uid, entry in state.pods.items():
-            if entry.charged:
+            # The eviction API asks no budget about a pod that does not run yet (kubernetes, `canIgnorePDB`, 1.34).
+            if entry.charged and entry.pod.phase != "Pending":
                 keys = tuple(sorted(state.constraints.budgets_of(entry.pod)))
                 if keys:
                     by_pod[uid] = keys

@@ -199,7 +199,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (TASFailedNodeReplacementFailFast).
         node_not_ready_us: how long a node must have been not ready to have failed, where terminating pods do not count.
         recheck_us: how long nothing may happen until a cycle is run all the same, while pods wait.
-        search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most.
+        search_steps: how many times a cycle tries whether a node fits with some of its pods gone, at most; a search may
+            use half of the rest.
         topology_strategy: which domains of a network topology are preferred, for groups that ask for any.
         node_pool: of nodes, groups and queues, only those with this value of the label are this shard's; with the empty
             one, those without the label; None for all.

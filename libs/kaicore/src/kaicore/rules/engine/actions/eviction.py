@@ -285,7 +285,9 @@ class EvictionAction(CycleAction, VictimRules):
         session.reservations.take_off_accounts(takeable)
         reserved = session.reservations.except_of(takeable)
         search = RoomSearch(session, self, steps, candidates, reserved=reserved)
-        room = search.run()
+        with session.half_of_the_steps():
+            room = search.run()
+            search.shortfall.ended = session.steps_left <= 0
         session.accounts.undo(accounts)
         promise = session.promise
         assignments = room.victims.assignments if room is not None else ()
@@ -344,6 +346,8 @@ class EvictionAction(CycleAction, VictimRules):
 
     def _why_no_room(self, steps: Steps, failure: _Failure) -> tuple[Reason, ...]:
         """Return why a search found no room: what protects the pods that might have helped."""
+        if failure.shortfall.ended:
+            return (_SEARCH_ENDED,)
         session = self.session
         pending_group, _ = steps[0]
         reasons: list[Reason] = []

@@ -9,6 +9,7 @@ nodes. One that takes nodes before it knows what their owners make of them decid
 
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from typing import Protocol
 
@@ -424,6 +425,14 @@ class Session:
     def placer_ahead(self) -> Placer:
         """Return a placer on another copy of the nodes as they are now, with all that is reserved."""
         return self.placers.ahead()
+
+    @contextmanager
+    def half_of_the_steps(self) -> Iterator[None]:
+        """Let a search try half of the sets of victims that are left, so that none uses up what others need."""
+        others = self.steps_left // 2
+        self.steps_left -= others
+        yield
+        self.steps_left += others
 
     def count_tried(self) -> None:
         """Count one more set of victims as tried."""

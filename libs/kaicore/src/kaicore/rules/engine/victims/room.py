@@ -287,6 +287,7 @@ class Shortfall:
         cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
         lost: how much work moving would have lost, if that was not less than what the start wins, in GPU-seconds; 0 if
             it was.
+        ended: whether the search might try no more.
     """
 
     budgets: set[tuple[str, ...]] = field(default_factory=set)
@@ -296,6 +297,7 @@ class Shortfall:
     pods: int = 0
     cost: int = 0
     lost: int = 0
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

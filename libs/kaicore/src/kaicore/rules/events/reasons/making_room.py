@@ -130,7 +130,7 @@ class WithinMinimumRuntime(CodedReason, frozen=True, kw_only=True):
 
 
 class VictimSearchEnded(CodedReason, frozen=True, kw_only=True):
-    """The cycle ended its search for victims before this group."""
+    """The cycle ended its search for victims before or at this group."""
 
     says: ClassVar[str] = "the search for victims reached its limit in this cycle"
 
