@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from kai_binder.projection.open_work import PodBinding, Task
-from kai_binder.writes.attempt import Ask, Attempt, binding_document, binding_path
+from kai_binder.writes.attempt import Ask, Attempt, binding_document
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
@@ -212,7 +212,6 @@ def test_a_look_after_a_conflict_does_not_wait() -> None:
 
 
 def test_the_binding_names_the_uid_and_carries_the_prediction() -> None:
-    assert binding_path(BINDING) == "/api/v1/namespaces/default/pods/p/binding"
     document = binding_document(BINDING)
     assert document["metadata"]["uid"] == "uid-p"
     assert document["metadata"]["annotations"] == {

@@ -18,7 +18,6 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -38,6 +37,7 @@ from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.events.payloads import BindFailed, EvictionDecided, EvictionFailed, PodBound
 from kaicore.rules.events.quarantine import passed_over_text
 from kaicore.rules.hub.cluster_side import Term
+from kaicore.rules.objects.wire import kubernetes_time
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 from kaicore.runtime.service.settings import FeedSettings, KubeSettings
@@ -63,9 +63,9 @@ from kai_binder.projection.open_work import (
     open_decisions,
 )
 from kai_binder.work_share import Work, WorkShare
-from kai_binder.writes.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
+from kai_binder.writes.attempt import Ask, Attempt, Outcome, binding_document, outcome_unit, pod_path
 from kai_binder.writes.claims import Claims, uses_devices
-from kai_binder.writes.gpu_shares import GpuCloser, GpuKeeper, GpuShares
+from kai_binder.writes.gpu_shares import GpuShares, GpuUpkeep
 from kai_binder.writes.lanes import Carrier, Lanes, bring_about
 from kai_binder.writes.provisioning import ProvisioningWriter
 from kai_binder.writes.side_writes import (
@@ -148,11 +148,6 @@ class BinderSettings(FeedSettings, KubeSettings, BinderOptions):
     member_ttl_ms: int = Field(2000, ge=300, description="how long a binder counts as live without a sign of life")
 
 
-def condition_path(eviction: PodEviction) -> str:
-    """Return where it is said on a pod why it is evicted."""
-    return f"{pod_path(eviction.decision.namespace, eviction.decision.name)}/status"
-
-
 def condition_document(eviction: PodEviction, *, now: int) -> dict[str, Any]:
     """Return what is said on that very pod, as a strategic merge patch; `now` in microseconds since the epoch."""
     condition = {
@@ -160,14 +155,9 @@ def condition_document(eviction: PodEviction, *, now: int) -> dict[str, Any]:
         "status": "True",
         "reason": "PreemptionByScheduler",
         "message": reason_on_pod(eviction),
-        "lastTransitionTime": datetime.fromtimestamp(now / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lastTransitionTime": kubernetes_time(now),
     }
     return {"metadata": {"uid": eviction.decision.uid}, "status": {"conditions": [condition]}}
-
-
-def eviction_path(eviction: PodEviction) -> str:
-    """Return where a pod's eviction is posted."""
-    return f"{pod_path(eviction.decision.namespace, eviction.decision.name)}/eviction"
 
 
 def eviction_document(eviction: PodEviction) -> dict[str, Any]:
@@ -197,11 +187,12 @@ class Evicting(Carrier[PodEviction]):
 
     async def _act(self, task: PodEviction, _: Attempt) -> None:
         """See `Carrier`; the reason comes afterwards, for the API server says something less telling as it evicts."""
-        await self.client.post(eviction_path(task), eviction_document(task))
+        path = pod_path(task.decision.namespace, task.decision.name)
+        await self.client.post(f"{path}/eviction", eviction_document(task))
         if reason_on_pod(task):
             document = condition_document(task, now=self.clock())
             with suppress(ApiStatus, ClusterUnavailable):
-                await self.client.patch(condition_path(task), document, content_type=STRATEGIC_MERGE_PATCH)
+                await self.client.patch(f"{path}/status", document, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _end(self, task: PodEviction, outcome: Outcome | None) -> None:
         """See `Carrier`."""
@@ -213,52 +204,6 @@ class Evicting(Carrier[PodEviction]):
             result = "gone" if outcome.gone else "failed"
         self.metrics.eviction(result)
         self.log.info("eviction", pod=task.subject, node=task.decision.node, result=result)
-
-
-def write_statuses(
-    projection: BinderProjection,
-    side_writes: SideWrites,
-    options: BinderOptions,
-    share: WorkShare,
-    *,
-    clock: Callable[[], int],
-) -> None:
-    """Have written what has changed and is this binder's.
-
-    Args:
-        options: whether it is to be written.
-        share: this binder's part of the work.
-        clock: microseconds since the epoch.
-    """
-    groups, queues = projection.groups, projection.queues
-    has = share.has
-    for status in groups.news():
-        if options.group_statuses and has(f"group/{status.key}"):
-            side_writes.add(group_status(status, then=partial(groups.mark_written, status)))
-    for figures in queues.news():
-        if not has(f"queue/{figures.uid}"):
-            continue
-        if options.queue_statuses:
-            side_writes.add(queue_status(figures, then=partial(queues.mark_written, figures)))
-        else:
-            queues.mark_written(figures)
-    topologies, mode = projection.topologies, options.topology_statuses
-    for definition in topologies.news():
-        if not has(f"topology/{definition.uid}"):
-            continue
-        if mode == "off":
-            topologies.mark_written(definition)
-        else:
-            then = partial(topologies.mark_written, definition)
-            side_writes.add(topology_status(definition, ours_only=mode == "auto", then=then))
-    waiting = projection.waiting
-    for pod in waiting.news():
-        if not has(f"pod/{pod.uid}"):
-            continue
-        if options.pod_conditions:
-            side_writes.add(pod_condition(pod, waiting))
-        if options.failed_scheduling_events:
-            side_writes.add(failed_scheduling_event(pod, waiting, now=clock))
 
 
 #: Conditions of readiness.
@@ -343,20 +288,14 @@ class Binder:
             groups=lambda: self._projection.gpus,
             is_open=self._is_open,
         )
-        self._closer = GpuCloser(
+        self._gpus = GpuUpkeep(
             client,
             log,
             cluster,
+            settings=self._options.reservations,
             projection=lambda: self._projection,
             has=self._share.has,
             clock=clock,
-            logger=context.log,
-        )
-        self._keeper = GpuKeeper(
-            client,
-            settings=self._options.reservations,
-            groups=lambda: self._projection.gpus,
-            has=self._share.has,
             logger=context.log,
         )
         rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
@@ -409,8 +348,7 @@ class Binder:
         self._metrics.binders.set(max(1, len(self._share.live)))
         self._take_all(lambda _: True)
         self._write_statuses()
-        self._closer.look()
-        self._keeper.look()
+        self._gpus.look()
         await self._recorder.run_with(
             self._follow(),
             self._share.keep(self._redistribute),
@@ -418,8 +356,7 @@ class Binder:
             self._hub_side.run(),
             self._provisioning.work(),
             self._claims.clear(),
-            self._closer.run(),
-            self._keeper.run(),
+            *self._gpus.works(),
             *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
@@ -495,8 +432,7 @@ class Binder:
                 self._tell_refused()
                 self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
-                self._closer.look()
-                self._keeper.look()
+                self._gpus.look()
                 await self._check_memory()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
@@ -550,8 +486,7 @@ class Binder:
             statuses.again()
         projection.waiting.again(lambda uid: not earlier.has(f"pod/{uid}"))
         self._write_statuses()
-        self._closer.look()
-        self._keeper.look()
+        self._gpus.look()
         self._metrics.binders.set(len(self._share.live))
         self._context.log.info("binders of the cluster", live=self._share.live, before=before)
 
@@ -577,7 +512,35 @@ class Binder:
             self._provisioning.add(task)
 
     def _write_statuses(self) -> None:
-        write_statuses(self._projection, self._side_writes, self._options, self._share, clock=self._clock)
+        """Have written what has changed and is this binder's."""
+        options, has, add = self._options, self._share.has, self._side_writes.add
+        groups, queues, topologies = self._projection.groups, self._projection.queues, self._projection.topologies
+        for status in groups.news():
+            if options.group_statuses and has(f"group/{status.key}"):
+                add(group_status(status, then=partial(groups.mark_written, status)))
+        for figures in queues.news():
+            if not has(f"queue/{figures.uid}"):
+                continue
+            if options.queue_statuses:
+                add(queue_status(figures, then=partial(queues.mark_written, figures)))
+            else:
+                queues.mark_written(figures)
+        for definition in topologies.news():
+            if not has(f"topology/{definition.uid}"):
+                continue
+            if options.topology_statuses == "off":
+                topologies.mark_written(definition)
+            else:
+                then = partial(topologies.mark_written, definition)
+                add(topology_status(definition, ours_only=options.topology_statuses == "auto", then=then))
+        waiting = self._projection.waiting
+        for pod in waiting.news():
+            if not has(f"pod/{pod.uid}"):
+                continue
+            if options.pod_conditions:
+                add(pod_condition(pod, waiting))
+            if options.failed_scheduling_events:
+                add(failed_scheduling_event(pod, waiting, now=self._clock))
 
     def _give_out(self, turn: PodBinding | None) -> None:
         if turn is not None:
@@ -667,11 +630,12 @@ class Binder:
 
     async def _ask(self, ask: Ask, binding: PodBinding) -> PodObject | None:
         """Post the binding, or return the pod that was looked at."""
+        path = pod_path(binding.decision.namespace, binding.decision.name)
         if ask is Ask.ACT:
             await self._hub_side.admit(self._projection.terms.of_pod(binding.decision.uid))
-            await self._client.post(binding_path(binding), binding_document(binding))
+            await self._client.post(f"{path}/binding", binding_document(binding))
             return None
-        data = await self._client.get(pod_path(binding.decision.namespace, binding.decision.name))
+        data = await self._client.get(path)
         try:
             return PODS.decode(data)
         except InvalidObject as error:

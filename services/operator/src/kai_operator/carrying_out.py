@@ -6,6 +6,7 @@ there. `Progressing`: a change is under way. `Degraded`: there is a fault that d
 """
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.operands.plan import Part, PresentObjects
 from kaicore.kube.kinds.operands.specs import API_VERSION, OPERAND_KINDS, OPERATOR, Key, key_of, title_of
 from kaicore.rules.objects.mappings import Object
+from kaicore.rules.objects.wire import kubernetes_time
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
@@ -204,7 +206,7 @@ class Hands:
             await self._apply(part.owner, operand, lacking, live, done)
         for operand in part.prune:
             await self._delete(part.owner, operand, done)
-        status = status_of(part, live, done.failures, now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        status = status_of(part, live, done.failures, now=kubernetes_time(time.time_ns() // 1000))
         if status is not None:
             await self._tell(part.owner, status, done)
         degraded = _condition(status or part.owner.get("status") or {}, "Degraded").get("status") == "True"

@@ -9,7 +9,6 @@ Source: KAI-Scheduler v0.17, `UnschedulableExplanation` in `pkg/apis/scheduling/
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, Self
@@ -42,6 +41,7 @@ from kaicore.rules.groups.tree import leaves
 from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, source_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.objects.wire import kubernetes_time
 from kaicore.rules.queues.tree import GPU
 
 Document = dict[str, Any]
@@ -259,7 +259,7 @@ class GroupStatuses:
                 group = Group(key, one.namespace, one.name, uid=one.uid, origin=one.kind)
                 scheduling = Verdict(False, INVALID, str(problem))
                 standing = self._last_status(key, group, scheduling)
-                status = status_document(group, census(()), scheduling, since=rfc3339(standing.since))
+                status = status_document(group, census(()), scheduling, since=kubernetes_time(standing.since))
                 if (written := _written(group, status)).digest != standing.digest:
                     yield written
 
@@ -275,10 +275,15 @@ class GroupStatuses:
             scheduling = initially_scheduled() if standing.once else scheduling
             whole = self._standings[of]
             if whole.disruption:
-                disruption = Disruption(whole.disruption, rfc3339(whole.disrupted_at))
+                disruption = Disruption(whole.disruption, kubernetes_time(whole.disrupted_at))
         explained = () if problem else explanations(reasons)
         status = status_document(
-            group, counted, scheduling, since=rfc3339(standing.since), explanations=explained, disruption=disruption
+            group,
+            counted,
+            scheduling,
+            since=kubernetes_time(standing.since),
+            explanations=explained,
+            disruption=disruption,
         )
         return _written(group, status)
 
@@ -402,8 +407,3 @@ class GroupStatuses:
 def _written(group: Group, status: Document) -> GroupStatus:
     digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
     return GroupStatus(group.key, group.origin, group.namespace, group.name, group.uid, status, digest)
-
-
-def rfc3339(at: int) -> str:
-    """Write a time, in microseconds since the epoch, as `metav1.Time` does."""
-    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

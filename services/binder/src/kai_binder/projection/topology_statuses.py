@@ -6,7 +6,6 @@ queues themselves.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ from kaicore.rules.model.node import (
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.model.queue import queue_kind_of
+from kaicore.rules.objects.wire import kubernetes_time
 from kaicore.rules.queues.tree import GPU
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.paths import HyperNodePaths
@@ -200,7 +200,7 @@ class TopologyStatuses:
         if true is not condition.true:
             since = self._now
             times[condition.type] = condition.true, since
-        return datetime.fromtimestamp(since // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return kubernetes_time(since)
 
     # For snapshots.
 

@@ -156,17 +156,13 @@ class WaitingPods:
         standing = self._pods.get(condition.uid)
         return standing is not None and standing.event != condition.event_digest
 
-    def condition_written(self, condition: PodCondition) -> None:
-        """Take note that a condition was written, or never will be."""
+    def mark_written(self, condition: PodCondition, *, event: bool) -> None:
+        """Take note that a condition, or the event about it, was written, or never will be."""
         standing = self._pods.get(condition.uid)
-        if standing is not None:
-            standing.condition = condition.digest
-
-    def event_written(self, condition: PodCondition) -> None:
-        """Take note that an event was written, or never will be."""
-        standing = self._pods.get(condition.uid)
-        if standing is not None:
+        if standing is not None and event:
             standing.event = condition.event_digest
+        elif standing is not None:
+            standing.condition = condition.digest
 
     def reasons_of_group(self, group: str) -> list[CodedReason]:
         """Return why the waiting pods of a group wait: what keeps it as a whole first, then its classes in order."""

@@ -102,6 +102,14 @@ class Policy:
     failed: Callable[[Any, int, Failure, bool], Outcome]
 
 
+class Refused(Exception):
+    """A pod cannot get what it needs before it is bound, and is given back."""
+
+    def __init__(self, reason: str, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.code = reason, message, code
+
+
 class Ask(StrEnum):
     """The next request."""
 
@@ -290,9 +298,18 @@ POLICIES: dict[type[Decision], Policy] = {
 }
 
 
-def binding_path(binding: PodBinding) -> str:
-    """Return where a pod's binding is posted."""
-    return f"{pod_path(binding.decision.namespace, binding.decision.name)}/binding"
+def given_back(placed: PodPlaced, refused: Refused) -> BindFailed:
+    """Return the outcome of a decision that was given up before anything was posted."""
+    return BindFailed(
+        uid=placed.uid,
+        namespace=placed.namespace,
+        name=placed.name,
+        node=placed.node,
+        code=refused.code,
+        reason=refused.reason,
+        message=refused.message,
+        attempts=0,
+    )
 
 
 def pod_path(namespace: str, name: str) -> str:

@@ -16,9 +16,8 @@ name is the decision's, so that a request that was not answered is found done.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -35,9 +34,10 @@ from kaicore.rules.model.device import AllocatedDevice, Allocation, ExtendedClai
 from kaicore.rules.model.quantity import thousandths_text
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
+from kaicore.rules.objects.wire import kubernetes_time
 
 from kai_binder.projection.open_work import PodBinding
-from kai_binder.writes.attempt import pod_path
+from kai_binder.writes.attempt import Refused, given_back, pod_path
 
 
 class Next(StrEnum):
@@ -47,15 +47,6 @@ class Next(StrEnum):
     WAIT = "wait"
     DONE = "done"
     GIVE_UP = "give up"
-
-
-@dataclass(frozen=True, slots=True)
-class Refused(Exception):
-    """A claim cannot get ready, and its pod is given back."""
-
-    reason: str
-    message: str
-    code: int = 0
 
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -70,21 +61,13 @@ class ServedClaims:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._version = ""
+        #: Of all paths in the version that is served; empty before that is known.
+        self._root = ""
 
     async def claim(self, namespace: str, name: str) -> tuple[str, bytes]:
         """Return a claim and its path. Raises ClusterError: it is not there, or the API server does not answer."""
-        for version in (self._version,) if self._version else DEVICE_VERSIONS:
-            path = f"/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims/{name}"
-            try:
-                data = await self._client.get(path)
-            except ApiStatus as error:
-                if error.code != _NOT_FOUND or version == DEVICE_VERSIONS[-1] or self._version:
-                    raise
-                continue
-            self._version = version
-            return path, data
-        raise AssertionError(DEVICE_VERSIONS)
+        data = await self._get(f"namespaces/{namespace}/resourceclaims/{name}")
+        return f"{self._root}/namespaces/{namespace}/resourceclaims/{name}", data
 
     async def collection(self, namespace: str, *, of_class: str) -> str:
         """Return the path of a namespace's claims.
@@ -95,16 +78,21 @@ class ServedClaims:
         Raises:
             ClusterError: the class is not there, or the API server does not answer.
         """
-        for version in () if self._version else DEVICE_VERSIONS:
-            try:
-                await self._client.get(f"/apis/resource.k8s.io/{version}/deviceclasses/{of_class}")
-            except ApiStatus as error:
-                if error.code != _NOT_FOUND or version == DEVICE_VERSIONS[-1]:
-                    raise
-                continue
-            self._version = version
-            break
-        return f"/apis/resource.k8s.io/{self._version}/namespaces/{namespace}/resourceclaims"
+        if not self._root:
+            await self._get(f"deviceclasses/{of_class}")
+        return f"{self._root}/namespaces/{namespace}/resourceclaims"
+
+    async def _get(self, path: str) -> bytes:
+        """Get what is at a path in the served version: the first in which anything was found."""
+        roots = [f"/apis/resource.k8s.io/{version}" for version in DEVICE_VERSIONS]
+        *others, last = [self._root] if self._root else roots
+        for root in others:
+            if (data := await self._client.find(f"{root}/{path}")) is not None:
+                self._root = root
+                return data
+        data = await self._client.get(f"{last}/{path}")
+        self._root = last
+        return data
 
     async def device_class(self, name: str) -> Document:
         """Return a device class; one without any configuration where it is gone.
@@ -112,20 +100,16 @@ class ServedClaims:
         Raises:
             ClusterError: the API server does not answer.
         """
-        data = await self._client.find(f"/apis/resource.k8s.io/{self._version}/deviceclasses/{name}")
+        data = await self._client.find(f"{self._root}/deviceclasses/{name}")
         return {} if data is None else dict(msgspec.json.decode(data))
-
-    async def patch(self, path: str, document: Document) -> None:
-        """Change a claim."""
-        await self._client.patch(path, document)
 
 
 class ClaimAllocation:
     """A claim of one decision."""
 
-    def __init__(self, claims: ServedClaims, binding: PodBinding, name: str) -> None:
+    def __init__(self, client: KubeClient, claims: ServedClaims, binding: PodBinding, name: str) -> None:
         decision = binding.decision
-        self._claims = claims
+        self._client, self._claims = client, claims
         self._namespace, self._name, self._pod, self._uid = decision.namespace, name, decision.name, decision.uid
         self._decided = decision.devices.get(name)
 
@@ -142,19 +126,18 @@ class ClaimAllocation:
             return self._readiness(claim, document)
         if len(claim.reserved_for) >= _MOST_CONSUMERS:
             raise Refused("ResourceClaimInUse", f"claim {self._name} is reserved for {_MOST_CONSUMERS} pods already")
-        version = {"uid": claim.uid, "resourceVersion": claim.resource_version}
+        version = _version(claim)
         if FINALIZER not in (document["metadata"].get("finalizers") or ()):
             finalizers = [*(document["metadata"].get("finalizers") or ()), FINALIZER]
-            await self._claims.patch(path, {"metadata": {**version, "finalizers": finalizers}})
+            await self._client.patch(path, {"metadata": {**version, "finalizers": finalizers}})
             return Next.SELECT
         consumers = list((document.get("status") or {}).get("reservedFor") or ())
         status: Document = {"reservedFor": [*consumers, {"resource": "pods", "name": self._pod, "uid": self._uid}]}
         if claim.allocation is None and self._decided is not None:
             classes = {name: await self._claims.device_class(name) for name in sorted(_class_names(document))}
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             allocation = allocation_document(self._decided, document, classes)
-            status["allocation"] = {**allocation, "allocationTimestamp": now}
-        await self._claims.patch(f"{path}/status", {"metadata": version, "status": status})
+            status["allocation"] = {**allocation, "allocationTimestamp": kubernetes_time(time.time_ns() // 1000)}
+        await self._client.patch(f"{path}/status", {"metadata": version, "status": status})
         return Next.SELECT
 
     async def release(self) -> None:
@@ -167,8 +150,7 @@ class ClaimAllocation:
         status: Document = {"reservedFor": others or None}
         if not others and self._decided is not None:
             status["allocation"] = None
-        version = {"uid": claim.uid, "resourceVersion": claim.resource_version}
-        await self._claims.patch(f"{path}/status", {"metadata": version, "status": status})
+        await self._client.patch(f"{path}/status", {"metadata": _version(claim), "status": status})
 
     def _check(self, claim: ResourceClaim) -> None:
         if claim.deleting:
@@ -182,7 +164,7 @@ class ClaimAllocation:
     def _readiness(self, claim: ResourceClaim, document: Document) -> Next:
         """Tell whether its devices are ready for the pod to be bound (`bindingConditions`)."""
         waits = False
-        statuses = list(_statuses(document))
+        statuses = (document.get("status") or {}).get("devices") or ()
         for device in claim.allocation.devices if claim.allocation is not None else ():
             true = {
                 condition.get("type")
@@ -286,8 +268,9 @@ def _devices(allocation: Allocation) -> list[tuple[str, ...]]:
     return [(device.request, *device.id) for device in allocation.devices]
 
 
-def _statuses(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield from (document.get("status") or {}).get("devices") or ()
+def _version(one: ResourceClaim | PersistentVolumeClaim | PersistentVolume) -> Document:
+    """Return the metadata of a write that holds for the version that was read, so that no other write is undone."""
+    return {"uid": one.uid, "resourceVersion": one.resource_version}
 
 
 def read_claim(data: bytes) -> tuple[ResourceClaim, Document]:
@@ -305,8 +288,7 @@ class ExtendedAllocation(ClaimAllocation):
     """A claim of one decision that is made for it."""
 
     def __init__(self, client: KubeClient, claims: ServedClaims, binding: PodBinding, extended: ExtendedClaim) -> None:
-        super().__init__(claims, binding, extended.name)
-        self._client = client
+        super().__init__(client, claims, binding, extended.name)
         self._extended = extended
         self._selected_before = False
 
@@ -336,8 +318,7 @@ class ExtendedAllocation(ClaimAllocation):
         if claim.owner != self._uid:
             return
         others = [one for one in document["metadata"].get("finalizers") or () if one != FINALIZER]
-        version = {"uid": claim.uid, "resourceVersion": claim.resource_version}
-        await self._claims.patch(path, {"metadata": {**version, "finalizers": others}})
+        await self._client.patch(path, {"metadata": {**_version(claim), "finalizers": others}})
         await self._client.delete(path, {"preconditions": {"uid": claim.uid}})
 
     def _check(self, claim: ResourceClaim) -> None:
@@ -451,16 +432,7 @@ class Claims:
             refused = refusal
         else:
             return None
-        return BindFailed(
-            uid=binding.decision.uid,
-            namespace=binding.decision.namespace,
-            name=binding.decision.name,
-            node=binding.decision.node,
-            code=refused.code,
-            reason=refused.reason,
-            message=refused.message,
-            attempts=0,
-        )
+        return given_back(binding.decision, refused)
 
     async def release(self, binding: PodBinding) -> None:
         """Have a pod that is not bound use its resource claims no more; what it alone used has no devices again.
@@ -492,7 +464,7 @@ class Claims:
         extended = binding.decision.extended_claim
         if extended is not None and extended.name == name:
             return ExtendedAllocation(self._client, self._resource_claims, binding, extended)
-        return ClaimAllocation(self._resource_claims, binding, name)
+        return ClaimAllocation(self._client, self._resource_claims, binding, name)
 
     async def _let_go(self, binding: PodBinding, name: str, *, only_unbound: bool = False) -> None:
         looks = 0
@@ -595,18 +567,12 @@ def _claim_path(binding: PodBinding, name: str) -> str:
 
 def _selection(claim: PersistentVolumeClaim, node: str) -> dict[str, Any]:
     """Return the patch that names a node, of this version of the claim only: no other choice is overwritten."""
-    return {
-        "metadata": {
-            "uid": claim.uid,
-            "resourceVersion": claim.resource_version,
-            "annotations": {SELECTED_NODE_ANNOTATION: node},
-        }
-    }
+    return {"metadata": {**_version(claim), "annotations": {SELECTED_NODE_ANNOTATION: node}}}
 
 
 def _reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
     """Return the patch that writes a claim into a volume, of this version only, as kube-scheduler does."""
-    metadata: dict[str, Any] = {"uid": volume.uid, "resourceVersion": volume.resource_version}
+    metadata = _version(volume)
     if not volume.claimed:
         metadata["annotations"] = {_BOUND_BY_CONTROLLER: "yes"}
     reference = {
@@ -614,7 +580,6 @@ def _reference(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[s
         "kind": "PersistentVolumeClaim",
         "namespace": claim.namespace,
         "name": claim.name,
-        "uid": claim.uid,
-        "resourceVersion": claim.resource_version,
+        **_version(claim),
     }
     return {"metadata": metadata, "spec": {"claimRef": reference}}

@@ -15,9 +15,10 @@ Where it is another, the group takes no more pods until its last one is over, an
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import msgspec
 from kaicore.backoff import backoff
@@ -46,101 +47,17 @@ from kaicore.runtime.service.logs import Logger
 
 from kai_binder.projection.gpu_groups import GpuGroups, OpenedGpu, ReservationPod, ShareStep, next_step
 from kai_binder.projection.open_work import BinderProjection, PodBinding
-from kai_binder.writes.attempt import ACTOR, pod_path
+from kai_binder.writes.attempt import ACTOR, Refused, given_back, pod_path
 
-#: Seconds between two tries: at first, and at most.
+#: Seconds between two tries to make lost reservation pods anew: at first, and at most.
 _FIRST_REMAKE_S, _LAST_REMAKE_S = 0.2, 60.0
-
-
-@dataclass(eq=False)
-class GpuKeeper:
-    """Makes lost reservation pods anew, as often as it takes.
-
-    Attributes:
-        settings: of reservation pods; None where sharing is not enabled, and nothing is made.
-        groups: returns the opened GPUs as the log has them.
-        has: whether work is this binder's, by what it is shared by.
-    """
-
-    client: KubeClient
-    _: KW_ONLY
-    settings: ReservationSettings | None
-    groups: Callable[[], GpuGroups]
-    has: Callable[[str], bool]
-    logger: Logger
-    _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    #: By group, what was said of it last.
-    _said: dict[str, str] = field(default_factory=dict, init=False)
-
-    def look(self) -> None:
-        """Take note that the log has moved on."""
-        exposed = [gpu for gpu in self.groups().exposed() if self.has(f"node/{gpu.node}")]
-        said = {gpu.group: gpu.lost for gpu in exposed if gpu.lost}
-        for gpu in exposed:
-            if gpu.lost and self._said.get(gpu.group) != gpu.lost:
-                self.logger.error(
-                    "pods share a GPU that nothing holds: its kubelet may give it to others",
-                    node=gpu.node,
-                    group=gpu.group,
-                    gpu=gpu.shared,
-                    why=gpu.lost,
-                    pods=len(gpu.holders),
-                )
-        self._said = said
-        if self._lost():
-            self._due.set()
-
-    def _lost(self) -> list[OpenedGpu]:
-        exposed = self.groups().exposed() if self.settings is not None else []
-        return [gpu for gpu in exposed if (gpu.gone or gpu.over) and self.has(f"node/{gpu.node}")]
-
-    async def run(self) -> None:
-        """Make reservation pods anew, until cancelled."""
-        tries = 0
-        while True:
-            await self._due.wait()
-            self._due.clear()
-            lost = self._lost()
-            for gpu in lost:
-                if gpu.gone:
-                    await self._make(gpu)
-                else:
-                    # It has ended, and its successor has its name.
-                    pod = ReservationPod(gpu.uid, gpu.opened.namespace, gpu.opened.name, gpu.node)
-                    await _delete(self.client, pod, self.logger)
-            tries = tries + 1 if lost else 0
-            await asyncio.sleep(backoff(tries, first=_FIRST_REMAKE_S, most=_LAST_REMAKE_S) if tries else 0)
-            if self._lost():
-                self._due.set()
-
-    async def _make(self, gpu: OpenedGpu) -> None:
-        assert self.settings is not None
-        path, pod = f"/api/v1/namespaces/{gpu.opened.namespace}/pods", reservation_pod(self.settings, gpu.opened)
-        try:
-            # It may be there already, and the watcher has not seen it.
-            if await self.client.ensure(path, pod):
-                self.logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
-        except ApiStatus as error:
-            self.logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
-        except ClusterUnavailable:
-            pass
-
-
 #: Seconds between two looks or tries: at first, and at most.
 _FIRST_S, _LAST_S = 0.05, 2.0
 _NOT_FOUND, _CONFLICT = 404, 409
 
 
-class _Refused(Exception):
-    """A share cannot be carried out, and its pod is given back."""
-
-    def __init__(self, reason: str, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.reason, self.message, self.code = reason, message, code
-
-
-def _refusal(what: str, error: ApiStatus) -> _Refused:
-    return _Refused(error.reason or "Unknown", f"{what}: {error.message}", error.code)
+def _refusal(what: str, error: ApiStatus) -> Refused:
+    return Refused(error.reason or "Unknown", f"{what}: {error.message}", error.code)
 
 
 @contextmanager
@@ -174,30 +91,20 @@ class GpuShares:
 
     async def prepare(self, binding: PodBinding) -> BindFailed | None:
         """Carry out a decision's parts; None when the pod can be bound, or nothing is left to do about it."""
-        decision = binding.decision
         try:
             if self.settings is None:
-                raise _Refused("GpuSharingDisabled", "the binder's setting gpu_sharing is off")
+                raise Refused("GpuSharingDisabled", "the binder's setting gpu_sharing is off")
             async with asyncio.timeout(self.patience_s):
                 devices = await self._reserved(binding, self.settings)
                 if devices:
                     await self._patiently(binding, lambda: self._tell(binding, devices))
         except TimeoutError:
-            refused = _Refused("GpuNotReserved", f"the pod's GPUs were not reserved within {self.patience_s:g} s")
-        except _Refused as refusal:
+            refused = Refused("GpuNotReserved", f"the pod's GPUs were not reserved within {self.patience_s:g} s")
+        except Refused as refusal:
             refused = refusal
         else:
             return None
-        return BindFailed(
-            uid=decision.uid,
-            namespace=decision.namespace,
-            name=decision.name,
-            node=decision.node,
-            code=refused.code,
-            reason=refused.reason,
-            message=refused.message,
-            attempts=0,
-        )
+        return given_back(binding.decision, refused)
 
     async def _reserved(self, binding: PodBinding, settings: ReservationSettings) -> list[str]:
         """Return the pod's GPUs once reservation pods hold them; none when nothing is left to do."""
@@ -209,7 +116,7 @@ class GpuShares:
             step, why = next_step(binding.decision, gpus)
             match step:
                 case ShareStep.GIVE_UP:
-                    raise _Refused("GpuNotReserved", why)
+                    raise Refused("GpuNotReserved", why)
                 case ShareStep.TELL:
                     return [gpu.device for gpu in gpus]
                 case ShareStep.RESERVE:
@@ -269,7 +176,7 @@ class GpuShares:
             try:
                 await write()
             except InvalidObject as error:
-                raise _Refused("InvalidShare", str(error)) from error
+                raise Refused("InvalidShare", str(error)) from error
             except ClusterUnavailable:
                 await asyncio.sleep(backoff(tries, first=_FIRST_S, most=_LAST_S))
             else:
@@ -277,10 +184,11 @@ class GpuShares:
 
 
 @dataclass(eq=False)
-class GpuCloser:
-    """Closes GPUs that no pod has a part of, and deletes reservation pods that hold a GPU for nobody.
+class GpuUpkeep:
+    """Closes GPUs that no pod has a part of, makes lost reservation pods anew, and deletes those that hold for nobody.
 
     Attributes:
+        settings: of reservation pods; None where sharing is not enabled, and nothing is made.
         projection: returns what the log says.
         has: whether work is this binder's, by what it is shared by.
         clock: microseconds since the epoch.
@@ -290,39 +198,103 @@ class GpuCloser:
     log: EventLog
     cluster: str
     _: KW_ONLY
+    settings: ReservationSettings | None
     projection: Callable[[], BinderProjection]
     has: Callable[[str], bool]
     clock: Callable[[], int]
     logger: Logger
-    _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _to_close: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _to_remake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     #: Uids of the reservation pods that the API server was asked to delete.
     _asked: set[str] = field(default_factory=set, init=False)
+    #: By group, what was said of it last.
+    _said: dict[str, str] = field(default_factory=dict, init=False)
 
     def look(self) -> None:
         """Take note that the log has moved on."""
-        if self._work():
-            self._due.set()
+        said: dict[str, str] = {}
+        for gpu in self._exposed():
+            if gpu.lost:
+                said[gpu.group] = gpu.lost
+            if gpu.lost and self._said.get(gpu.group) != gpu.lost:
+                self.logger.error(
+                    "pods share a GPU that nothing holds: its kubelet may give it to others",
+                    node=gpu.node,
+                    group=gpu.group,
+                    gpu=gpu.shared,
+                    why=gpu.lost,
+                    pods=len(gpu.holders),
+                )
+        self._said = said
+        if self._lost():
+            self._to_remake.set()
+        if self._left():
+            self._to_close.set()
 
-    def _work(self) -> list[OpenedGpu | ReservationPod]:
+    def works(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """Return what closes and makes anew, until cancelled."""
+        return self._close_all(), self._remake_all()
+
+    def _exposed(self) -> list[OpenedGpu]:
+        return [gpu for gpu in self.projection().gpus.exposed() if self.has(f"node/{gpu.node}")]
+
+    def _lost(self) -> list[OpenedGpu]:
+        return [gpu for gpu in self._exposed() if gpu.gone or gpu.over] if self.settings is not None else []
+
+    def _left(self) -> list[OpenedGpu | ReservationPod]:
         groups = self.projection().gpus
         self._asked &= groups.leftovers.keys()
-        work: list[OpenedGpu | ReservationPod] = [*groups.unused()]
-        work += [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
-        return [one for one in work if self.has(f"node/{one.node}")]
+        left: list[OpenedGpu | ReservationPod] = [*groups.unused()]
+        left += [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
+        return [one for one in left if self.has(f"node/{one.node}")]
 
-    async def run(self) -> None:
-        """Close and delete, until cancelled."""
+    async def _remake_all(self) -> None:
+        tries = 0
+        while True:
+            await self._to_remake.wait()
+            self._to_remake.clear()
+            lost = self._lost()
+            for gpu in lost:
+                if gpu.gone:
+                    await self._remake(gpu)
+                else:
+                    # It has ended, and its successor has its name.
+                    await self._delete(ReservationPod(gpu.uid, gpu.opened.namespace, gpu.opened.name, gpu.node))
+            tries = tries + 1 if lost else 0
+            await asyncio.sleep(backoff(tries, first=_FIRST_REMAKE_S, most=_LAST_REMAKE_S) if tries else 0)
+            if self._lost():
+                self._to_remake.set()
+
+    async def _remake(self, gpu: OpenedGpu) -> None:
+        assert self.settings is not None
+        path, pod = f"/api/v1/namespaces/{gpu.opened.namespace}/pods", reservation_pod(self.settings, gpu.opened)
+        try:
+            # It may be there already, and the watcher has not seen it.
+            if await self.client.ensure(path, pod):
+                self.logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
+        except ApiStatus as error:
+            self.logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
+        except ClusterUnavailable:
+            pass
+
+    async def _close_all(self) -> None:
         failures = 0
         while True:
-            await self._due.wait()
-            self._due.clear()
-            done = [
-                await (self._close(one) if isinstance(one, OpenedGpu) else self._delete(one)) for one in self._work()
-            ]
+            await self._to_close.wait()
+            self._to_close.clear()
+            done = [await self._clear(one) for one in self._left()]
             failures = 0 if all(done) else failures + 1
             if failures:
                 await asyncio.sleep(backoff(failures, first=_FIRST_S, most=_LAST_S))
-                self._due.set()
+                self._to_close.set()
+
+    async def _clear(self, one: OpenedGpu | ReservationPod) -> bool:
+        """Close a GPU, or delete a reservation pod; False where it is to be looked at again."""
+        if isinstance(one, OpenedGpu):
+            return await self._close(one)
+        if deleted := await self._delete(one):
+            self._asked.add(one.uid)
+        return deleted
 
     async def _close(self, gpu: OpenedGpu) -> bool:
         """Record that a GPU is closed; False where it is to be looked at again.
@@ -358,23 +330,16 @@ class GpuCloser:
         return True
 
     async def _delete(self, pod: ReservationPod) -> bool:
-        if not await _delete(self.client, pod, self.logger):
+        """Delete a reservation pod; False where the API server did not take that."""
+        try:
+            await self.client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
+        except ApiStatus as error:
+            if error.code == _NOT_FOUND:
+                return True
+            # A conflict: another write came between; or another pod has its name, and the log will say that it is gone.
+            if error.code != _CONFLICT:
+                self.logger.warning("reservation pod not deleted", pod=pod.name, error=str(error))
             return False
-        self._asked.add(pod.uid)
+        except ClusterUnavailable:
+            return False
         return True
-
-
-async def _delete(client: KubeClient, pod: ReservationPod, logger: Logger) -> bool:
-    """Delete a reservation pod; False where the API server did not take that."""
-    try:
-        await client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
-    except ApiStatus as error:
-        if error.code == _NOT_FOUND:
-            return True
-        # A conflict: another write came between; or another pod has its name, and the log will say that it is gone.
-        if error.code != _CONFLICT:
-            logger.warning("reservation pod not deleted", pod=pod.name, error=str(error))
-        return False
-    except ClusterUnavailable:
-        return False
-    return True

@@ -96,7 +96,6 @@ class Carrier(ABC, Generic[_Task]):
         while True:
             task = await self._queue.get()
             attempt = Attempt(task, patience_s=self.patience_s)
-
             act = partial(self._act, task)
             outcome = await bring_about(attempt, act, is_open=self.is_open, jitter=self.jitter)
             await self._end(task, outcome)

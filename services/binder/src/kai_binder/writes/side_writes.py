@@ -18,10 +18,11 @@ from kaicore.rules.events.payloads import PodPlaced, QueueFigures, WaitingPod
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
+from kaicore.rules.objects.wire import kubernetes_time
 from msgspec.structs import replace
 
 from kai_binder.metrics import BinderMetrics
-from kai_binder.projection.group_statuses import GroupStatus, rfc3339
+from kai_binder.projection.group_statuses import GroupStatus
 from kai_binder.projection.open_work import NominatedNode, Observation, PodBinding
 from kai_binder.projection.topology_statuses import TopologyStatus
 from kai_binder.projection.topology_statuses import status_document as queue_document
@@ -107,13 +108,13 @@ def pod_condition(pod: WaitingPod, waiting: WaitingPods) -> SideWrite:
             "reason": condition.reason,
             "message": condition.message,
             "lastProbeTime": None,
-            "lastTransitionTime": rfc3339(condition.since),
+            "lastTransitionTime": kubernetes_time(condition.since),
         }
         return {"metadata": {"uid": pod.uid}, "status": {"conditions": [waits]}}
 
     def then() -> None:
         for condition in written:
-            waiting.condition_written(condition)
+            waiting.mark_written(condition, event=False)
 
     path = f"{pod_path(pod.namespace, pod.name)}/status"
     return SideWrite("condition", pod.uid, "PATCH", path, body, then, content_type=STRATEGIC_MERGE_PATCH)
@@ -134,7 +135,7 @@ def failed_scheduling_event(pod: WaitingPod, waiting: WaitingPods, *, now: Calla
 
     def then() -> None:
         for condition in written:
-            waiting.event_written(condition)
+            waiting.mark_written(condition, event=True)
 
     return SideWrite("event", pod.uid, "POST", _events_path(pod.namespace), body, then)
 

@@ -4,7 +4,7 @@ msgspec decodes objects straight from bytes and skips fields that are not read. 
 API server leaves out empty fields. No object can be part of a reference cycle, hence `gc=False`.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -33,6 +33,11 @@ class LabelSelector(Wire):
 
 #: A point in time as Kubernetes writes it, RFC 3339 with a zone.
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+def kubernetes_time(at: int) -> str:
+    """Write a time, in microseconds since the epoch, as `metav1.Time` does."""
+    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class OwnerReference(Wire):
