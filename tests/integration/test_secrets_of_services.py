@@ -98,12 +98,8 @@ def shown(error: BaseException | None) -> str:
     return " ".join(texts)
 
 
-class Reviewer:
-    """An API server that repeats what it was asked, as an error's text may."""
-
-    async def review(self, token: str, *, audiences: Any) -> ReviewedToken:
-        del token, audiences
-        raise ClusterUnavailable("POST tokenreviews: 503")
+async def review(*_: Any) -> ReviewedToken:
+    raise ClusterUnavailable("POST tokenreviews: 503")
 
 
 async def approach(url: str, key: str, *paths: str) -> list[str]:
@@ -151,7 +147,7 @@ async def test_credentials_of_callers_stand_in_no_answer_log_or_event_of_any_ser
                     headers = {"Authorization": f"Bearer {good}"}
                     async with session.post(url + path, json={"objects": [work]}, headers=headers) as answer:
                         answers.append(await answer.text())
-    reviewed = KubernetesTokens(Reviewer(), audience="", service_accounts=frozenset(), clock=lambda: 0.0)
+    reviewed = KubernetesTokens(review, audience="", service_accounts=frozenset(), clock=lambda: 0.0)
     for authenticator in (None, reviewed):
         async with running_ingest(log, cluster_name, authenticator=authenticator) as ingest:
             path = f"/v1/clusters/{cluster_name}/nodes/n1/placements"

@@ -2,16 +2,17 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_ingest.authentication import (
     AuthenticationUnavailable,
-    KubernetesReviewer,
     KubernetesTokens,
     NotAllowed,
     NotAuthenticated,
+    review_token,
 )
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
@@ -51,7 +52,7 @@ class Cluster:
 
     def authenticator(self) -> KubernetesTokens:
         return KubernetesTokens(
-            KubernetesReviewer(self.client),
+            partial(review_token, self.client),
             audience="kai-ingest",
             service_accounts=frozenset({"kai-system:kai-exporter"}),
             clock=lambda: 0.0,
@@ -95,7 +96,7 @@ async def test_token_of_a_pod_that_is_gone_is_refused(cluster: Cluster) -> None:
 async def test_token_review_without_an_answer_is_not_cached() -> None:
     async with KubeClient(plain_access("http://127.0.0.1:1")) as client:
         authenticator = KubernetesTokens(
-            KubernetesReviewer(client), audience="a", service_accounts=frozenset(), clock=lambda: 0.0
+            partial(review_token, client), audience="a", service_accounts=frozenset(), clock=lambda: 0.0
         )
         with pytest.raises(AuthenticationUnavailable, match=r"TokenReview: POST /apis/authentication\.k8s\.io/"):
             await authenticator.node_of("t", client="10.0.0.1")

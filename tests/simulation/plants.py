@@ -23,6 +23,7 @@ from kaicore.kube.api.reflector_core import ReflectorCore
 from kaicore.ledger.bus.wire import from_message
 from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.placement.gpu_supply import GpuSupply
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import DispatchSubmitted
@@ -165,11 +166,11 @@ def _skipping_webhook() -> Context[Any]:
     """A webhook goes on at the log's end, whatever it has not read of it."""
     catch_up = KnownTopologies.catch_up
 
-    async def skip(self: KnownTopologies) -> None:
+    async def skip(self: KnownTopologies, log: EventLog) -> None:
         if self.book is None:
-            await catch_up(self)
+            await catch_up(self, log)
             return
-        self._position = (await self._log.head(self._cluster)).position
+        self._position = (await log.head(self._cluster)).position
 
     return patch.object(KnownTopologies, "catch_up", skip)
 

@@ -34,13 +34,13 @@ class Judge:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.topologies = KnownTopologies(place.log, place.cluster)
+        self.topologies = KnownTopologies(place.cluster)
         self.app: Asgi = make_webhook_app(
             lambda: self.topologies.book, place.context.health, scheduler_name="kai-ledger"
         )
 
     async def run(self) -> None:
-        await self.topologies.follow(self._place.context)
+        await self.topologies.follow(self._place.log, self._place.context)
 
 
 class Answers:

@@ -1,13 +1,13 @@
 """Exporters of the nodes of a test, and what they log and count."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import structlog
 from kai_exporter.exporter import Exporter, ExporterMetrics, PollPace
-from kai_exporter.ingest_client import FixedToken, IngestClient, Tokens
+from kai_exporter.ingest_client import IngestClient
 from kaicore.rules.events import payloads
 from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.agent.metrics import Registry
@@ -46,7 +46,7 @@ class Exporting:
     async def __call__(
         self,
         *nodes: str,
-        tokens: Tokens | None = None,
+        token: Callable[[], str] | None = None,
         poll_s: float = 0.05,
         drift_s: float = 60.0,
         ca_file: Path | None = None,
@@ -59,10 +59,11 @@ class Exporting:
             logs.append({**line, "level": method})
             raise structlog.DropEvent
 
+        own = node_token(SECRET, cluster=self.cluster, node=single or EVERY_NODE)
         client = IngestClient(
             self.url,
             cluster=self.cluster,
-            tokens=tokens or FixedToken(node_token(SECRET, cluster=self.cluster, node=single or EVERY_NODE)),
+            token=token or (lambda: own),
             node=single,
             timeout_s=10,
             ca_file=ca_file,

@@ -212,15 +212,14 @@ async def test_health_and_metrics_are_served(ingest: RunningIngest, facts: Facts
 
 
 async def test_report_with_a_reviewed_token_is_taken(log: PostgresLog, cluster_name: str) -> None:
-    class Reviewer:
-        async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
-            if token == "down":
-                raise LogUnavailable("no answer")
-            name = "system:serviceaccount:kai-system:kai-exporter"
-            return ReviewedToken(token != "bad", "", ReviewedUser(name, {NODE_NAME: [token]}), list(audiences))
+    async def review(token: str, audiences: Sequence[str]) -> ReviewedToken:
+        if token == "down":
+            raise LogUnavailable("no answer")
+        name = "system:serviceaccount:kai-system:kai-exporter"
+        return ReviewedToken(token != "bad", "", ReviewedUser(name, {NODE_NAME: [token]}), list(audiences))
 
     authenticator = KubernetesTokens(
-        Reviewer(), audience="a", service_accounts=frozenset({"kai-system:kai-exporter"}), clock=lambda: 0.0
+        review, audience="a", service_accounts=frozenset({"kai-system:kai-exporter"}), clock=lambda: 0.0
     )
     async with running_ingest(log, cluster_name, authenticator=authenticator) as ingest:
         answers = [(await ingest.post(report(), token=token))[0] for token in ("n1", "n2", "bad", "down")]

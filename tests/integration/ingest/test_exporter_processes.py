@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from kai_exporter.ingest_client import TokenFile
+from kai_exporter.ingest_client import token_in
 from kai_exporter.main import main as exporter_main
 from kai_exporter.main import sockets_below
 from kai_ingest.main import main as ingest_main
@@ -34,7 +35,7 @@ async def test_a_token_that_is_renewed(
     kubelet.pods = [pod("a", cpus=[0])]
     path = tmp_path / "token"
     path.write_text("expired")
-    async with exporting("n1", tokens=TokenFile(path)) as running:
+    async with exporting("n1", token=partial(token_in, path)) as running:
         while not running.lines("ingest does not take reports"):
             await kubelet.asked()
         path.write_text(node_token(SECRET, cluster=exporting.cluster, node="n1") + "\n")

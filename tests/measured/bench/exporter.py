@@ -18,7 +18,7 @@ import msgspec
 import structlog
 import uvloop
 from kai_exporter.exporter import Exporter, ExporterMetrics, PollPace
-from kai_exporter.ingest_client import FixedToken, IngestClient
+from kai_exporter.ingest_client import IngestClient
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved
@@ -102,8 +102,8 @@ def kubelets(directory: Path) -> Iterator[None]:
 
 def _exporter(url: str) -> tuple[Exporter, IngestClient, Callable[[], float]]:
     registry = Registry()
-    token = FixedToken(node_token(SECRET, cluster=CLUSTER, node=EVERY_NODE))
-    client = IngestClient(url, cluster=CLUSTER, tokens=token, node=None, timeout_s=30)
+    token = node_token(SECRET, cluster=CLUSTER, node=EVERY_NODE)
+    client = IngestClient(url, cluster=CLUSTER, token=lambda: token, node=None, timeout_s=30)
     exporter = Exporter(
         client,
         pace=PollPace(poll_s=POLL_S, quiet_s=5 * POLL_S, drift_s=86_400, linger_s=0.2),

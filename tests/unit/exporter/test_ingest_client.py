@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import msgspec
 import pytest
-from kai_exporter.ingest_client import FixedToken, IngestClient, IngestUnavailable
+from kai_exporter.ingest_client import IngestClient, IngestUnavailable
 from kai_exporter.node_pods import Outgoing
 from kaicore.rules.objects.reports import ReportAnswer
 
@@ -67,7 +67,7 @@ async def _client(*urls: str, another_after_s: float = 0.01) -> AsyncIterator[In
     client = IngestClient(
         ",".join(urls),
         cluster="c",
-        tokens=FixedToken("t"),
+        token=lambda: "t",
         node="n1",
         timeout_s=3600,
         another_after_s=another_after_s,

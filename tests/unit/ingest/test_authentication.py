@@ -65,7 +65,7 @@ class Reviewer:
         self.answer = answer
         self.asked: list[Sequence[str]] = []
 
-    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
+    async def review(self, token: str, audiences: Sequence[str]) -> ReviewedToken:
         self.asked.append(audiences)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -91,7 +91,7 @@ class Clock:
 
 def tokens(reviewer: Reviewer, clock: Clock, audience: str = "kai-ingest") -> KubernetesTokens:
     accounts = frozenset({"kai-system:kai-exporter"})
-    return KubernetesTokens(reviewer, audience=audience, service_accounts=accounts, clock=clock)
+    return KubernetesTokens(reviewer.review, audience=audience, service_accounts=accounts, clock=clock)
 
 
 async def test_token_that_kubernetes_vouches_for_names_its_node() -> None:
@@ -160,8 +160,8 @@ class MadeUp(Reviewer):
     def __init__(self) -> None:
         super().__init__(reviewed())
 
-    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
-        await super().review(token, audiences=audiences)
+    async def review(self, token: str, audiences: Sequence[str]) -> ReviewedToken:
+        await super().review(token, audiences)
         await asyncio.sleep(0)
         return reviewed(authenticated=token.startswith("good"), nodes=(token,))
 

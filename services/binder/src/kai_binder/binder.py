@@ -21,6 +21,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.samples import SampleDifference, differing, pod_events, some
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck
 from kaicore.errors import ApiStatus, ClusterUnavailable, IdempotencyConflict, InvalidObject, KaiError, UnfoldableEvent
@@ -35,11 +36,10 @@ from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.events.payloads import BindFailed, EvictionDecided, EvictionFailed, PodBound
-from kaicore.rules.events.quarantine import passed_over_text
 from kaicore.rules.hub.cluster_side import Term
 from kaicore.rules.objects.wire import kubernetes_time
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
+from kaicore.runtime.service.recorder import PassedOver, Recorder, RecorderOptions, until_answered
 from kaicore.runtime.service.settings import FeedSettings, KubeSettings
 from pydantic import BaseModel, Field, model_validator
 
@@ -209,7 +209,6 @@ class Evicting(Carrier[PodEviction]):
 #: Conditions of readiness.
 LOG, API = "log", "api"
 
-_PAGE = 2000
 #: Pods evicted at the same time.
 _EVICTIONS = 8
 _T = TypeVar("_T")
@@ -264,7 +263,7 @@ class Binder:
             every_s=self._options.check_s,
             monotonic=time.monotonic,
         )
-        self._passed_over: dict[int, str] = {}
+        self._passed_over = PassedOver(context.health, metrics.quarantined, context.log)
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
@@ -369,11 +368,7 @@ class Binder:
     async def _recall(self, upto: int | None = None) -> BinderProjection:
         """Return what the log says up to a position, by default its end, without the events that cannot be folded."""
         head = (await self._log.head(self._cluster)).position if upto is None else upto
-        while True:
-            try:
-                return await self._recalled(head)
-            except UnfoldableEvent as failed:
-                self._pass_over(failed)
+        return await self._passed_over.folded(lambda: self._recalled(head))
 
     async def _recalled(self, head: int) -> BinderProjection:
         empty_groups = self._options.empty_groups
@@ -390,12 +385,9 @@ class Binder:
         return projection
 
     async def _fold_on(self, projection: BinderProjection, head: int) -> None:
-        where = Filter(types=EVENT_TYPES)
-        while page := await self._log.read(
-            self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where
-        ):
-            for event in page:
-                projection.fold(event)
+        after, where = projection.position, Filter(types=EVENT_TYPES)
+        async for event in events_of(self._log, self._cluster, after=after, upto=head, where=where):
+            projection.fold(event)
         projection.position = head
 
     async def _differs_by_sample(self, projection: BinderProjection) -> SampleDifference | None:
@@ -443,17 +435,10 @@ class Binder:
         try:
             return self._projection.fold(event)
         except UnfoldableEvent as failed:
-            self._pass_over(failed)
+            self._passed_over.add(failed)
         recall = partial(self._recall, event.position)
         self._projection = await until_answered(self._context, LOG, recall, retry_s=self._retry_s) or self._projection
         return None
-
-    def _pass_over(self, failed: UnfoldableEvent) -> None:
-        """Say that an event makes the fold raise: it counts for nothing here, until this process ends."""
-        self._passed_over[failed.position] = str(failed)
-        self._context.health.warn("quarantine", passed_over_text(self._passed_over))
-        self._metrics.quarantined.set(len(self._passed_over))
-        self._context.log.error("event quarantined", position=failed.position, error=str(failed), exc_info=failed)
 
     def _tell_refused(self) -> None:
         """Say which decisions are not carried out, for no recorded cycle made them: somebody forged them."""

@@ -38,9 +38,8 @@ from kaicore.rules.hub.cluster_side import DISPATCH_MARK, HeldLease, Term, held_
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream, lease_stream
 from kaicore.rules.hub.steps import dispatch_unit
 from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marked
-from kaicore.runtime.process_context import end_all
+from kaicore.runtime.process_context import end_all, run_together
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.process import run_together
 
 from kai_binder.writes.attempt import ACTOR
 

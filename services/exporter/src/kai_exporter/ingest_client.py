@@ -11,9 +11,9 @@ content, and the log takes one.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -93,39 +93,15 @@ class IngestUnavailable(KaiError):
         self.retry_after_s = retry_after_s
 
 
-class Tokens(Protocol):
-    """The source of the bearer token."""
-
-    def current(self) -> str:
-        """Return the token to use now. Raises ConfigurationError: there is none."""
-
-
-class FixedToken:
-    """A token that does not change."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def current(self) -> str:
-        """See `Tokens.current`."""
-        return self._token
-
-
-class TokenFile:
-    """A file that the kubelet rewrites before the token in it expires."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def current(self) -> str:
-        """See `Tokens.current`."""
-        try:
-            token = self._path.read_text("ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"token file {self._path}: {error}") from error
-        if not token:
-            raise ConfigurationError(f"token file {self._path}: is empty")
-        return token
+def token_in(path: Path) -> str:
+    """Return the token in a file, which the kubelet rewrites in time. Raises ConfigurationError: there is none."""
+    try:
+        token = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"token file {path}: {error}") from error
+    if not token:
+        raise ConfigurationError(f"token file {path}: is empty")
+    return token
 
 
 class IngestClient:
@@ -136,7 +112,7 @@ class IngestClient:
         url: str,
         *,
         cluster: str,
-        tokens: Tokens,
+        token: Callable[[], str],
         node: str | None,
         timeout_s: float,
         another_after_s: float = ANOTHER_AFTER_S,
@@ -144,7 +120,7 @@ class IngestClient:
     ) -> None:
         """Args:
         url: of ingest, without a path; several with commas between them: the last that answered is asked first.
-        tokens: gives the bearer token.
+        token: returns the bearer token to use now; raises ConfigurationError where there is none.
         node: the one node that reports are about, None for reports about any.
         timeout_s: how long an answer may take, seconds.
         another_after_s: how long it may take until another ingest is asked as well, seconds.
@@ -157,7 +133,7 @@ class IngestClient:
         if node is not None:
             path += f"/nodes/{quote(node, safe='')}"
         self._urls = deque(f"{one.strip().rstrip('/')}{path}/placements" for one in url.split(","))
-        self._tokens = tokens
+        self._token = token
         self._another_after_s = another_after_s
         self._single = node is not None
         self.instance = uuid4().hex
@@ -218,7 +194,7 @@ class IngestClient:
         raise refused
 
     async def _post_to(self, url: str, body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
-        headers = {"Authorization": f"Bearer {self._tokens.current()}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"}
         try:
             answer = await self._http.request("POST", url, headers=headers, body=body)
         except HttpFailure as error:

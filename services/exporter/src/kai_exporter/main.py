@@ -1,19 +1,20 @@
 """`kai-exporter`: the exporter of one node, or of a simulated fleet, as a process, with its settings."""
 
-import asyncio
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from kaicore.errors import ConfigurationError
 from kaicore.kube.api.service_account import in_a_pod
 from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token, read_secret
 from kaicore.runtime.agent.process import AgentContext, run_agent
 from kaicore.runtime.agent.settings import AgentSettings
+from kaicore.runtime.process_context import run_together
 from msgspec import Meta
 
 from kai_exporter.exporter import Exporter, ExporterMetrics, PollPace
-from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
+from kai_exporter.ingest_client import IngestClient, token_in
 from kai_exporter.kubelet import PodResourcesClient
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ async def export(context: AgentContext, settings: ExporterSettings) -> None:
     ingest = IngestClient(
         settings.ingest_url,
         cluster=settings.cluster,
-        tokens=_tokens(settings),
+        token=_token(settings),
         node=settings.node_name or None,
         timeout_s=_REPORT_TIMEOUT_S,
         ca_file=settings.ingest_ca_file,
@@ -119,28 +120,20 @@ async def export(context: AgentContext, settings: ExporterSettings) -> None:
     )
     metrics = ExporterMetrics(registry=context.registry)
     exporter = Exporter(ingest, pace=pace, metrics=metrics, health=context.health, log=context.log)
-    tasks = {
-        asyncio.ensure_future(_serve_nodes(context, settings, exporter)),
-        asyncio.ensure_future(exporter.run()),
-    }
-    if settings.publish_nrt:
-        tasks.add(asyncio.ensure_future(publish(context, settings, metrics)))
+    works = [_serve_nodes(context, settings, exporter), exporter.run()]
+    if settings.publish_nrt and settings.config_file is not None:
+        works.append(publish(context, settings, settings.config_file, metrics))
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await run_together(context.stopping, *works)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
         await exporter.close()
         await ingest.close()
 
 
-async def publish(context: AgentContext, settings: ExporterSettings, metrics: ExporterMetrics) -> None:
+async def publish(
+    context: AgentContext, settings: ExporterSettings, config_file: Path, metrics: ExporterMetrics
+) -> None:
     """Publish the node's NodeResourceTopology until the process is to stop."""
-    if settings.config_file is None:
-        raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
     # Only where it is asked for: what reads YAML takes memory, too.
     from kai_exporter.publishing import TopologyPublisher, TopologyPublishing  # noqa: PLC0415
 
@@ -150,7 +143,7 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
             TopologyPublisher(client, settings.node_name),
             kubelet,
             sysfs_root=settings.sysfs_root,
-            config_file=settings.config_file,
+            config_file=config_file,
             metrics=metrics,
             log=context.log,
         )
@@ -198,11 +191,15 @@ def sockets_below(directory: Path) -> dict[str, Path]:
     return {path.parent.name: path for path in directory.glob("*/kubelet.sock")}
 
 
-def _tokens(settings: ExporterSettings) -> Tokens:
+def _token(settings: ExporterSettings) -> Callable[[], str]:
+    """Return what gives the token to use now."""
+    if settings.token_file is not None:
+        return partial(token_in, settings.token_file)
+    token = settings.token
     if settings.node_token_secret_file is not None:
         secret = read_secret(settings.node_token_secret_file)
-        return FixedToken(node_token(secret, cluster=settings.cluster, node=settings.node_name or EVERY_NODE))
-    return TokenFile(settings.token_file) if settings.token_file is not None else FixedToken(settings.token)
+        token = node_token(secret, cluster=settings.cluster, node=settings.node_name or EVERY_NODE)
+    return lambda: token
 
 
 def main() -> None:

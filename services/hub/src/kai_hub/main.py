@@ -6,7 +6,7 @@ caller may submit what he may see: objects of his namespaces, to his clusters.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -72,7 +72,8 @@ def make_app(hub: HubLog, access: HttpAccess, health: Health) -> Asgi:
         async def work(caller: Caller) -> Response:
             body = await request.body()
             submitted = await asyncio.to_thread(_read, body, name, clusters, data)
-            _check_may(caller, submitted)
+            if why := _why_not(caller, submitted):
+                raise HTTPException(403, f"{caller.name} may not submit this: {why}")
             async with folding:
                 before = (await hub.refresh()).dispatches.get(submitted.dispatch)
                 if before is not None and not _may(caller, before.submitted):
@@ -110,19 +111,14 @@ def _names(text: str) -> list[str]:
     return sorted({name for name in text.split(",") if name})
 
 
-def _check_may(caller: Caller, submitted: DispatchSubmitted) -> None:
-    """Refuse what a caller may not submit. Raises HTTPException: 403."""
-    if why := _why_not(caller, submitted.clusters or (ANY,), _manifests.decode(submitted.manifests)):
-        raise HTTPException(403, f"{caller.name} may not submit this: {why}")
-
-
 def _may(caller: Caller, submitted: DispatchSubmitted) -> bool:
-    return not _why_not(caller, submitted.clusters or (ANY,), _manifests.decode(submitted.manifests))
+    return not _why_not(caller, submitted)
 
 
-def _why_not(caller: Caller, clusters: Sequence[str], manifests: Sequence[Manifest]) -> str:
-    """Return why a caller may not have objects made in clusters; empty where he may."""
-    for cluster in clusters:
+def _why_not(caller: Caller, submitted: DispatchSubmitted) -> str:
+    """Return why a caller may not have a dispatch's objects made in its clusters; empty where he may."""
+    manifests = _manifests.decode(submitted.manifests)
+    for cluster in submitted.clusters or (ANY,):
         view = caller.view(cluster)
         if view is None:
             return "name the clusters that you may see" if cluster == ANY else f"cluster {cluster!r} is not yours"

@@ -11,16 +11,15 @@ Has an API server review tokens (`authentication.k8s.io/v1`); the service accoun
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 from kaicore.errors import ClusterUnavailable, KaiError
 from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.access.node_tokens import node_of_token
-from kaicore.runtime.rate_limit import RateLimit, RateLimits
+from kaicore.runtime.rate_limit import Latest, RateLimit, RateLimits
 
 #: The key under which a TokenReview's `extra` names the node of a pod's token.
 NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -103,11 +102,8 @@ class ReviewedToken(msgspec.Struct, frozen=True):
     audiences: list[str] | None = None
 
 
-class TokenReviewer(Protocol):
-    """An API server that reviews tokens."""
-
-    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
-        """Review a token. Raises ClusterError: the API server does not answer, or does not let us ask."""
+#: Has a token reviewed for audiences. Raises ClusterError: the API server does not answer, or does not let us ask.
+Review = Callable[[str, Sequence[str]], Awaitable[ReviewedToken]]
 
 
 class KubernetesTokens:
@@ -115,23 +111,24 @@ class KubernetesTokens:
 
     def __init__(
         self,
-        reviewer: TokenReviewer,
+        review: Review,
         *,
         audience: str,
         service_accounts: frozenset[str],
         clock: Callable[[], float],
     ) -> None:
         """Args:
+        review: has the API server review a token.
         audience: which the token must have been made for; empty for the API server's own.
         service_accounts: their tokens count, as `namespace:name`.
         clock: seconds, of a clock that does not jump.
         """
-        self._reviewer = reviewer
+        self._have_reviewed = review
         self._audiences = (audience,) if audience else ()
         self._usernames = frozenset(f"system:serviceaccount:{account}" for account in service_accounts)
         self._clock = clock
-        self._accepted: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
-        self._refused: OrderedDict[bytes, tuple[float, KaiError]] = OrderedDict()
+        self._accepted = Latest[bytes, tuple[float, str]](_KEPT_ACCEPTED)
+        self._refused = Latest[bytes, tuple[float, KaiError]](_KEPT_REFUSED)
         self._reviewing: dict[bytes, asyncio.Future[str | KaiError]] = {}
         self._refusals = RateLimits(per_s=_REFUSALS_PER_S, burst=_REFUSALS, keys=_CLIENTS)
         self._all = RateLimit(per_s=_REVIEWS_PER_S, burst=_REVIEWS, now=clock())
@@ -175,14 +172,14 @@ class KubernetesTokens:
         if isinstance(verdict, (str, AuthenticationUnavailable)):
             refusals.give_back()
         if isinstance(verdict, str):
-            _keep(self._accepted, key, (self._clock() + ACCEPTED_S, verdict), most=_KEPT_ACCEPTED)
+            self._accepted.put(key, (self._clock() + ACCEPTED_S, verdict))
         elif not isinstance(verdict, AuthenticationUnavailable):
-            _keep(self._refused, key, (self._clock() + REFUSED_S, verdict), most=_KEPT_REFUSED)
+            self._refused.put(key, (self._clock() + REFUSED_S, verdict))
         return verdict
 
     async def _review(self, token: str) -> str | KaiError:
         try:
-            reviewed = await self._reviewer.review(token, audiences=self._audiences)
+            reviewed = await self._have_reviewed(token, self._audiences)
         except KaiError as error:
             raise AuthenticationUnavailable(f"TokenReview: {error}") from error
         if not reviewed.authenticated:
@@ -201,16 +198,6 @@ class KubernetesTokens:
         return nodes[0]
 
 
-_Kept = TypeVar("_Kept")
-
-
-def _keep(kept: OrderedDict[bytes, _Kept], key: bytes, value: _Kept, *, most: int) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
-
-
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 
@@ -221,20 +208,14 @@ class _TokenReview(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_TokenReview)
 
 
-class KubernetesReviewer:
-    """See `kai_ingest.authentication.TokenReviewer`."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
-
-    async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
-        """See `TokenReviewer.review`."""
-        spec: dict[str, object] = {"token": token}
-        if audiences:
-            spec["audiences"] = list(audiences)
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
-        answer = await self._client.post(_PATH, body)
-        try:
-            return _decoder.decode(answer).status
-        except msgspec.DecodeError as error:
-            raise ClusterUnavailable(f"POST {_PATH}: not a TokenReview: {error}") from error
+async def review_token(client: KubeClient, token: str, audiences: Sequence[str]) -> ReviewedToken:
+    """Have an API server review a token (`Review`)."""
+    spec: dict[str, object] = {"token": token}
+    if audiences:
+        spec["audiences"] = list(audiences)
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+    answer = await client.post(_PATH, body)
+    try:
+        return _decoder.decode(answer).status
+    except msgspec.DecodeError as error:
+        raise ClusterUnavailable(f"POST {_PATH}: not a TokenReview: {error}") from error

@@ -9,11 +9,11 @@ in common lasts.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.self_check import Reporting
 from kaicore.errors import InvalidObject, LogError, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
@@ -29,27 +29,29 @@ from kaicore.rules.events.observation import (
     zones_of,
 )
 from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
-from kaicore.rules.events.quarantine import QUARANTINED, passed_over_text
+from kaicore.rules.events.quarantine import QUARANTINED
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement, Provenance, decode_annotation
 from kaicore.rules.objects.reports import ReportAnswer, Unaccepted
 from kaicore.rules.state.pods.agreement import MissCause, contradiction, falls_short
 from kaicore.runtime.process_context import Health
+from kaicore.runtime.rate_limit import Latest
 from kaicore.runtime.service.logs import Logger
+from kaicore.runtime.service.recorder import PassedOver
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, reported_placement
 from kai_ingest.projection import EVENT_TYPES, SCHEMA, IngestProjection
 from kai_ingest.reports import Report, pod_name, read_pod
 
-#: How many pods are remembered.
-_KEPT_READS = 10_000
+#: Pods, and messages, that are remembered.
+_KEPT = 10_000
 
 
 class EqualReads:
     """The last read of each pod that has to be read again."""
 
     def __init__(self) -> None:
-        self._last: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
+        self._last = Latest[str, tuple[bytes, int]](_KEPT)
 
     def again(self, uid: str, content: bytes, *, at: int) -> bool:
         """Tell whether the same was read before, and remember it for the next time.
@@ -61,10 +63,7 @@ class EqualReads:
         before = self._last.get(uid)
         if before is not None and before[0] == content:
             return before[1] < at
-        self._last[uid] = content, at
-        self._last.move_to_end(uid)
-        if len(self._last) > _KEPT_READS:
-            self._last.popitem(last=False)
+        self._last.put(uid, (content, at))
         return False
 
     def settled(self, uid: str) -> None:
@@ -271,15 +270,12 @@ class IngestMetrics:
 #: How long nothing is said again, microseconds.
 _SILENT_US = 600_000_000
 
-#: How many things are remembered.
-_KEPT = 10_000
-
 
 class RecentLines:
     """The messages of the last ten minutes."""
 
     def __init__(self) -> None:
-        self._said: OrderedDict[Hashable, int] = OrderedDict()
+        self._said = Latest[Hashable, int](_KEPT)
 
     def first_time(self, thing: Hashable, *, now: int) -> bool:
         """Tell whether a thing was not said of late, and note that it is said now.
@@ -290,10 +286,7 @@ class RecentLines:
         said_at = self._said.get(thing)
         if said_at is not None and now - said_at < _SILENT_US:
             return False
-        self._said[thing] = now
-        self._said.move_to_end(thing)
-        if len(self._said) > _KEPT:
-            self._said.popitem(last=False)
+        self._said.put(thing, now)
         return True
 
 
@@ -350,9 +343,6 @@ class Reporters:
 #: Name of ingest's snapshots.
 SNAPSHOT = "ingest"
 
-#: Events of a page while history is read.
-_PAGE = 5000
-
 #: Seconds until annotations that could not be recorded are tried again.
 _RETRY_S = 1.0
 
@@ -390,8 +380,7 @@ class Ingest:
         snapshot_events: how many events lie between two snapshots of the projection.
         health: says which events cannot be folded; None where nobody asks for it.
         """
-        self._health = health
-        self._passed_over: dict[int, str] = {}
+        self._passed_over = PassedOver(health or Health(), metrics.quarantined, logger)
         self.projection = IngestProjection()
         self._log = log
         self._cluster = cluster
@@ -417,19 +406,10 @@ class Ingest:
 
         Raises LogError: the log does not answer, or contradicts itself.
         """
-        await self._load((await self._log.head(self._cluster)).position)
+        head = (await self._log.head(self._cluster)).position
+        await self._passed_over.folded(lambda: self._load(head))
 
     async def _load(self, head: int) -> None:
-        """Read the projection up to a position, without the events that cannot be folded."""
-        while True:
-            try:
-                await self._loaded(head)
-            except UnfoldableEvent as failed:
-                self._pass_over(failed)
-            else:
-                return
-
-    async def _loaded(self, head: int) -> None:
         remembered = await newest(
             self._log,
             self._cluster,
@@ -439,18 +419,9 @@ class Ingest:
             upto=head,
         )
         self.projection = remembered or IngestProjection()
-        while True:
-            events = await self._log.read(
-                self._cluster,
-                after=self.projection.position,
-                upto=head,
-                limit=_PAGE,
-                where=Filter(types=EVENT_TYPES),
-            )
-            for event in events:
-                self.projection.apply(event)
-            if len(events) < _PAGE:
-                break
+        after, where = self.projection.position, Filter(types=EVENT_TYPES)
+        async for event in events_of(self._log, self._cluster, after=after, upto=head, where=where):
+            self.projection.apply(event)
         self.projection.position = max(head, self.projection.position)
         self._judging = Judge(self.projection, self._cluster)
         self._snapshot_at = self.projection.position
@@ -479,18 +450,10 @@ class Ingest:
         try:
             self.projection.apply(event)
         except UnfoldableEvent as failed:
-            self._pass_over(failed)
-            await self._load(event.position)
+            self._passed_over.add(failed)
+            await self._passed_over.folded(lambda: self._load(event.position))
         if event.type == "NodeDeleted":
             self._reporters.forget(event.stream.removeprefix("node/"))
-
-    def _pass_over(self, failed: UnfoldableEvent) -> None:
-        """Say that an event makes the fold raise: it counts for nothing here, until this process ends."""
-        self._passed_over[failed.position] = str(failed)
-        self._metrics.quarantined.set(len(self._passed_over))
-        self._logger.error("event quarantined", position=failed.position, error=str(failed), exc_info=failed)
-        if self._health is not None:
-            self._health.warn("quarantine", passed_over_text(self._passed_over))
 
     async def save_snapshot(self) -> None:
         """Keep the projection for the next start; a log that does not answer is no matter."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,6 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
-from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.access.node_tokens import EVERY_NODE, read_secret
 from kaicore.runtime.service import Health, Service, ServiceContext
@@ -37,12 +37,12 @@ from starlette.requests import ClientDisconnect
 from kai_ingest.authentication import (
     AuthenticationUnavailable,
     Authenticator,
-    KubernetesReviewer,
     KubernetesTokens,
     NotAllowed,
     NotAuthenticated,
     SharedSecret,
     TooManyReviews,
+    review_token,
 )
 from kai_ingest.ingest import Ingest, IngestMetrics
 from kai_ingest.reports import Report, decode_report, decode_reports, read_report, shown
@@ -266,28 +266,15 @@ async def _take_reports(
         )
         app.give(create_app(routes, context.health, registry=context.registry))
         async with NatsBus.of_service(context.name, settings.nats_url) as bus:
+            await ingest.load()
+            observer = FeedMetrics(registry=context.registry).of(settings.cluster)
+            feed = EventFeed(log, bus, settings.cluster, after=ingest.projection.position, observer=observer)
+            context.health.met(PROJECTION)
             try:
-                await _follow(context, settings, ingest, log, bus)
+                await ingest.follow(feed)
             finally:
+                await feed.close()
                 await ingest.save_snapshot()
-
-
-async def _follow(
-    context: ServiceContext, settings: IngestSettings, ingest: Ingest, log: PostgresLog, bus: NatsBus | None
-) -> None:
-    await ingest.load()
-    feed = EventFeed(
-        log,
-        bus,
-        settings.cluster,
-        after=ingest.projection.position,
-        observer=FeedMetrics(registry=context.registry).of(settings.cluster),
-    )
-    context.health.met(PROJECTION)
-    try:
-        await ingest.follow(feed)
-    finally:
-        await feed.close()
 
 
 @asynccontextmanager
@@ -298,7 +285,7 @@ async def _authenticator(settings: IngestSettings) -> AsyncIterator[Authenticato
     source = configured_access(settings.kubeconfig, context=settings.kube_context)
     async with KubeClient(source, timeout_s=_PATIENCE_S, user_agent="kai-ingest") as client:
         yield KubernetesTokens(
-            KubernetesReviewer(client),
+            partial(review_token, client),
             audience=settings.token_audience,
             service_accounts=frozenset(settings.exporter_service_accounts),
             clock=time.monotonic,

@@ -4,6 +4,8 @@ A report that is not of the format is refused as a whole, with each field and va
 every pod is checked by itself, so that one impossible pod does not keep the others from being recorded.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, Self
 
 from kaicore.errors import InvalidObject
@@ -122,35 +124,31 @@ class Reports(_Model):
 
 def decode_report(body: bytes, *, node: str) -> Report:
     """Read the report of a node. Raises InvalidObject: naming the node, and each field and value that is wrong."""
-    try:
-        return _of(Report.model_validate_json(body), node)
-    except ValidationError as error:
-        raise _invalid(error, f"report of Node {node}") from None
+    subject = f"report of Node {node}"
+    with _checking(subject):
+        report = Report.model_validate_json(body)
+    if report.node != node:
+        raise InvalidObject(subject, "node", shown(report.node), "is not the node of the path")
+    return report
 
 
 def decode_reports(body: bytes) -> list[Any]:
     """Read the envelope of several nodes' reports. Raises InvalidObject: naming each field and value that is wrong."""
-    try:
+    with _checking("reports"):
         return Reports.model_validate_json(body).reports
-    except ValidationError as error:
-        raise _invalid(error, "reports") from None
 
 
 def read_report(value: object) -> Report:
     """Check one of several reports. Raises InvalidObject: naming the node, and each field and value that is wrong."""
     node = value.get("node") if isinstance(value, dict) else None
-    try:
+    with _checking(f"report of Node {shown(node)}"):
         return Report.model_validate(value)
-    except ValidationError as error:
-        raise _invalid(error, f"report of Node {shown(node)}") from None
 
 
 def read_pod(value: object, *, node: str) -> PodReport:
     """Check one pod of a report. Raises InvalidObject: naming the pod, and each field and value that is wrong."""
-    try:
+    with _checking(f"report of Node {node}: Pod {'/'.join(pod_name(value))}"):
         return PodReport.model_validate(value)
-    except ValidationError as error:
-        raise _invalid(error, f"report of Node {node}: Pod {'/'.join(pod_name(value))}") from None
 
 
 def pod_name(value: object) -> tuple[str, str]:
@@ -166,10 +164,12 @@ def shown(value: object) -> str:
     return text if len(text) <= 253 else f"{text[:250]}..."
 
 
-def _of(report: Report, node: str) -> Report:
-    if report.node != node:
-        raise InvalidObject(f"report of Node {node}", "node", shown(report.node), "is not the node of the path")
-    return report
+@contextmanager
+def _checking(subject: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise _invalid(error, subject) from None
 
 
 def _invalid(error: ValidationError, subject: str) -> InvalidObject:

@@ -20,7 +20,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.runtime.process_context import beside, end_all
+from kaicore.runtime.process_context import beside, end_all, run_together
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
@@ -177,16 +177,12 @@ async def _notifications(
 
 
 async def _lead(parts: Parts) -> None:
-    sending = [asyncio.create_task(one.run()) for one in (parts.sender, parts.notifications) if one is not None]
-    stopping = asyncio.create_task(parts.context.stopping.wait())
+    sending = [one.run() for one in (parts.sender, parts.notifications) if one is not None]
     parts.leads.set()
     try:
-        ended, _ = await asyncio.wait((stopping, *sending), return_when=asyncio.FIRST_COMPLETED)
-        for one in ended:
-            one.result()
+        await run_together(parts.context.stopping, *sending)
     finally:
         parts.leads.clear()
-        await end_all((stopping, *sending))
 
 
 async def _follow_all(parts: Parts) -> None:

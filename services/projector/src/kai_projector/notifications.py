@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import aiohttp
 import msgspec
@@ -211,27 +211,22 @@ class Outbox:
             "SELECT number, made_at, body FROM notices.waiting WHERE target = %s AND number <> ALL(%s::bigint[]) "
             "ORDER BY number LIMIT %s"
         )
-
-        async def work(connection: Connection) -> list[Any]:
-            return await (await connection.execute(text, (target, list(besides), _BATCH))).fetchall()
-
-        return await self._connections.run(work)
+        return await self._execute(text, target, list(besides), _BATCH)
 
     async def done(self, number: int) -> None:
         """Forget a notice that its target took, or refused for good."""
-
-        async def work(connection: Connection) -> None:
-            await connection.execute("DELETE FROM notices.waiting WHERE number = %s", (number,))
-
-        await self._connections.run(work)
+        await self._execute("DELETE FROM notices.waiting WHERE number = %s", number)
 
     async def drop_all_but(self, targets: Sequence[str]) -> None:
         """Forget what waits for targets that are not in the file any more."""
+        await self._execute("DELETE FROM notices.waiting WHERE target <> ALL(%s)", list(targets))
 
-        async def work(connection: Connection) -> None:
-            await connection.execute("DELETE FROM notices.waiting WHERE target <> ALL(%s)", (list(targets),))
+    async def _execute(self, text: LiteralString, *values: Any) -> list[Any]:
+        async def work(connection: Connection) -> list[Any]:
+            cursor = await connection.execute(text, values)
+            return await cursor.fetchall() if cursor.description else []
 
-        await self._connections.run(work)
+        return await self._connections.run(work)
 
 
 async def _position(connection: Connection, cluster: str) -> int:

@@ -232,16 +232,14 @@ async def _shadow(context: ServiceContext, own: _Process, feed: EventFeed) -> No
 def _announcer(settings: SchedulerSettings, url: str, member: str, *, changed: Callable[[], object]) -> Announcer:
     """Return what announces this scheduler and sees the others, of its shard or of its replica's."""
 
-    async def store() -> LeaseStore:
-        return await NatsLeaseStore.open(url, name="kai-scheduler leases", replicas=settings.lease_replicas)
-
-    def members(on: LeaseStore) -> Members:
+    async def join() -> tuple[LeaseStore, Members]:
+        store = await NatsLeaseStore.open(url, name="kai-scheduler leases", replicas=settings.lease_replicas)
         about = {"host": socket.gethostname(), "pid": str(os.getpid())}
         role = f"scheduler/{settings.shard}" if settings.replica else f"standby/{settings.shard}"
         ttl_s = (settings.member_ttl_ms if settings.replica else settings.lease_ms) / 1000
-        return Members(on, settings.cluster, role, member=member, ttl_s=ttl_s, about=about)
+        return store, Members(store, settings.cluster, role, member=member, ttl_s=ttl_s, about=about)
 
-    return Announcer(store, members, changed=changed)
+    return Announcer(join, changed=changed)
 
 
 SERVICE = Service("scheduler", SchedulerSettings, serve, conditions=(LOG, "state"))

@@ -41,18 +41,15 @@ class Announcer:
 
     def __init__(
         self,
-        open_store: Callable[[], Awaitable[LeaseStore]],
-        members_of: Callable[[LeaseStore], Members],
+        join: Callable[[], Awaitable[tuple[LeaseStore, Members]]],
         *,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
-        open_store: opens the store in the thread's own loop.
-        members_of: makes the member on it.
+        join: opens the store in the thread's own loop, and makes the member on it.
         changed: is called, in that thread, when others are live than before, or they are known at last.
         """
-        self._open_store = open_store
-        self._members_of = members_of
+        self._join = join
         self._changed = changed
         self.live: tuple[str, ...] = ()
         self.settled = self.fresh = False
@@ -76,8 +73,7 @@ class Announcer:
         await asyncio.to_thread(self._thread.join, 10.0)
 
     async def _run(self) -> None:
-        store = await self._open_store()
-        members = self._members_of(store)
+        store, members = await self._join()
         try:
             while not self._stop.is_set():
                 if lease_clock() - self._pulse_s < _HUNG_S:

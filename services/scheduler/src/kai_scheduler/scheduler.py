@@ -38,6 +38,7 @@ from kaicore.rules.model.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.recorder import save_snapshot
 from pydantic import BaseModel, Field
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -326,11 +327,8 @@ class Scheduler:
             return
         self._snapshot_at = self.state.position
         snapshot = take_state(self.state)
-        try:
-            await self._log.save_snapshot(self.state.cluster, snapshot)
+        if await save_snapshot(self._log, self.state.cluster, snapshot, self._context.log):
             await self._trail.passed(snapshot.position, lambda: snapshot)
-        except LogUnavailable as error:
-            self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
 
     async def _fold(self, events: list[Event]) -> None:
         before = len(self.state.quarantined)

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from kaicore.analysis.replay.log_states import refolded
-from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
+from kaicore.errors import StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import take_state
@@ -24,6 +24,7 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import PodObserved, PodPlaced, ShadowDecided
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.recorder import save_snapshot
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Standby
@@ -125,10 +126,7 @@ class Shadow:
         if self.state.position == self._snapshot_at:
             return
         self._snapshot_at = self.state.position
-        try:
-            await self._log.save_snapshot(self.state.cluster, take_state(self.state))
-        except LogUnavailable as error:
-            self._context.log.warning("snapshot not saved", position=self.state.position, error=str(error))
+        await save_snapshot(self._log, self.state.cluster, take_state(self.state), self._context.log)
 
     async def _at_the_end(self) -> None:
         """Decide on what waits at the log's end, if it is time."""

@@ -3,20 +3,19 @@
 The topologies are followed in the log.
 """
 
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
-from kaicore.analysis.replay.log_states import restored
+from kaicore.analysis.replay.log_states import events_of, restored
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.topology.book import EVENT_TYPES, TopologyBook
+from kaicore.runtime.process_context import run_together
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.log_access import LOG, open_log
-from kaicore.runtime.service.process import listen, run_together
+from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import TlsSettings
 from pydantic import Field, model_validator
 
@@ -42,7 +41,6 @@ class WebhookSettings(TlsSettings):
         return self
 
 
-_PAGE = 2000
 #: Seconds between two looks whether the certificate has changed.
 _RELOAD_S = 1.0
 #: Seconds that one wait for new events lasts, and until a log that failed is tried again.
@@ -52,24 +50,23 @@ _WAIT_S, _PAUSE_S = 30.0, 2.0
 class KnownTopologies:
     """The topologies of a cluster."""
 
-    def __init__(self, log: EventLog, cluster: str) -> None:
-        self._log = log
+    def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._position = 0
         #: None until they are known.
         self.book: TopologyBook | None = None
 
-    async def follow(self, context: ServiceContext) -> None:
+    async def follow(self, log: EventLog, context: ServiceContext) -> None:
         """Follow the log until the service is to stop; a log that fails is tried again."""
         while not context.stopping.is_set():
             try:
-                await self.catch_up()
-                await self._log.wait_beyond(self._cluster, self._position, timeout_s=_WAIT_S)
+                await self.catch_up(log)
+                await log.wait_beyond(self._cluster, self._position, timeout_s=_WAIT_S)
             except KaiError as error:
                 context.log.warning("topologies cannot be followed", error=str(error))
                 await context.sleep(_PAUSE_S)
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, log: EventLog) -> None:
         """Take in what the log has said since the last time.
 
         Raises:
@@ -77,16 +74,15 @@ class KnownTopologies:
             EventsRetired: its first events have left it, and no snapshot stands for them.
             UnknownEvent: this program is too old for the log.
         """
-        head = (await self._log.head(self._cluster)).position
+        head = (await log.head(self._cluster)).position
         book = self.book
         if book is None:
-            state = await restored(self._log, self._cluster)
+            state = await restored(log, self._cluster)
             book, self._position = state.network_topologies, state.position
         where = Filter(types=EVENT_TYPES)
-        while page := await self._log.read(self._cluster, after=self._position, upto=head, limit=_PAGE, where=where):
-            for event in page:
-                book.take(decode_payload(event))
-                self._position = event.position
+        async for event in events_of(log, self._cluster, after=self._position, upto=head, where=where):
+            book.take(decode_payload(event))
+            self._position = event.position
         self._position = max(self._position, head)
         # Not before: half-known objects would be reported as missing.
         self.book = book
@@ -94,28 +90,23 @@ class KnownTopologies:
 
 async def serve(context: ServiceContext, settings: WebhookSettings) -> None:
     """Judge until the process is to stop."""
-    known_topologies: list[KnownTopologies] = []
-
-    def topologies() -> TopologyBook | None:
-        return known_topologies[0].book if known_topologies else None
-
-    app = make_app(topologies, context.health, scheduler_name=settings.scheduler_name, gpu_sharing=settings.gpu_sharing)
+    known = KnownTopologies(settings.cluster)
+    app = make_app(
+        lambda: known.book, context.health, scheduler_name=settings.scheduler_name, gpu_sharing=settings.gpu_sharing
+    )
     server = listen(context, settings, app, limits=HttpLimits(body_bytes=MOST_BYTES))
-    bodies: list[Coroutine[Any, Any, None]] = [_keep_certificate(context, settings, server)]
+    bodies = [_keep_certificate(context, settings, server)]
     if settings.database_url:
-        bodies.append(_know_topologies(context, settings, known_topologies))
+        bodies.append(_know_topologies(context, settings, known))
     else:
         context.health.met(LOG)
     await server.run_beside(context.stopping, run_together(context.stopping, *bodies))
 
 
-async def _know_topologies(
-    context: ServiceContext, settings: WebhookSettings, known_topologies: list[KnownTopologies]
-) -> None:
+async def _know_topologies(context: ServiceContext, settings: WebhookSettings, known: KnownTopologies) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is not None:
-            known_topologies.append(KnownTopologies(log, settings.cluster))
-            await known_topologies[0].follow(context)
+            await known.follow(log, context)
 
 
 async def _keep_certificate(context: ServiceContext, settings: WebhookSettings, server: HttpServer) -> None:

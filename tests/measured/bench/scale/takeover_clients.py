@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 
 import aiohttp
 from kai_exporter.holdings import ContainerHoldings, PodHoldings, ZoneHolding
-from kai_exporter.ingest_client import FixedToken, IngestClient, IngestUnavailable
+from kai_exporter.ingest_client import IngestClient, IngestUnavailable
 from kai_exporter.node_pods import Outgoing
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved
@@ -33,12 +33,12 @@ _PATIENCE_S = 1.0
 async def of_ingest(servers: Servers, cluster: str, size: Size) -> Seconds:
     """Measure ingests: a kubelet has given a pod its zones, an exporter reports that, and it is in the log."""
     secret = b"a secret of some length"
-    token = FixedToken(node_token(secret, cluster=cluster, node=_NODE))
+    token = node_token(secret, cluster=cluster, node=_NODE)
     clients: list[IngestClient] = []
 
     def exporter_of(addresses: tuple[str, ...]) -> None:
         urls = ",".join(f"http://{address}" for address in addresses)
-        clients.append(IngestClient(urls, cluster=cluster, tokens=token, node=_NODE, timeout_s=_TIMEOUT_S))
+        clients.append(IngestClient(urls, cluster=cluster, token=lambda: token, node=_NODE, timeout_s=_TIMEOUT_S))
 
     async with await PostgresLog.open(servers.database_url) as log:
         await fill(log, cluster, nodes(1))

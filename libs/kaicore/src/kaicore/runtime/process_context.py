@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -164,6 +164,22 @@ async def end_all(tasks: "Iterable[asyncio.Future[Any]]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, None]) -> None:
+    """Run bodies until one of them ends or `stopping` is set; then cancel the others and wait for them.
+
+    Raises whatever the first one that failed raised.
+    """
+    tasks = [asyncio.ensure_future(body) for body in bodies]
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
+        await end_all((*tasks, stop))
+    for task in failed:
+        task.result()
 
 
 @asynccontextmanager

@@ -6,8 +6,9 @@ Time is an argument.
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
+from typing import TypeVar
 
 
 class RateLimit:
@@ -45,6 +46,26 @@ class RateLimit:
         self._left = min(self._burst, self._left + 1)
 
 
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class Latest(OrderedDict[_Key, _Value]):
+    """Entries of which only so many are kept: those that were put in last."""
+
+    def __init__(self, most: int) -> None:
+        """Args: most: entries that are kept."""
+        super().__init__()
+        self._most = most
+
+    def put(self, key: _Key, value: _Value) -> None:
+        """Put an entry in, as the last one."""
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+
 class RateLimits:
     """One limit for each key, such as a client's address; those not used for longest are forgotten."""
 
@@ -56,18 +77,12 @@ class RateLimits:
         """
         self._per_s = per_s
         self._burst = burst
-        self._keys = keys
-        self._limits: OrderedDict[str, RateLimit] = OrderedDict()
+        self._limits = Latest[str, RateLimit](keys)
 
     def of(self, key: str, now: float) -> RateLimit:
         """Return the limit of a key."""
-        limit = self._limits.get(key)
-        if limit is None:
-            limit = self._limits[key] = RateLimit(per_s=self._per_s, burst=self._burst, now=now)
-            if len(self._limits) > self._keys:
-                self._limits.popitem(last=False)
-        else:
-            self._limits.move_to_end(key)
+        limit = self._limits.get(key) or RateLimit(per_s=self._per_s, burst=self._burst, now=now)
+        self._limits.put(key, limit)
         return limit
 
 

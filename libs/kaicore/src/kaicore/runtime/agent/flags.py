@@ -6,10 +6,13 @@ An agent's flags. Loaded only where there are any: argparse takes 0.4 MB, and a 
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from kaicore.runtime.agent.settings import Setting
 
 
 def parse_flags(parser: ArgumentParser, arguments: Sequence[str] | None) -> Namespace:
@@ -35,23 +38,7 @@ def parse_flags(parser: ArgumentParser, arguments: Sequence[str] | None) -> Name
     raise ConfigurationError(f"unexpected argument: {unknown[0]!r}{hint}")
 
 
-class Flag(Protocol):
-    """A flag's view of its setting, which is one of `kaicore.runtime.agent.settings`."""
-
-    @property
-    def flag(self) -> str:
-        """As it is written."""
-
-    @property
-    def kind(self) -> type:
-        """The type of its value."""
-
-    @property
-    def description(self) -> str:
-        """For people."""
-
-
-def read_flags(settings: Mapping[str, Flag], program: str, arguments: list[str]) -> dict[str, str | bool]:
+def read_flags(settings: "Mapping[str, Setting]", program: str, arguments: list[str]) -> dict[str, str | bool]:
     """Return what flags say, by the names of settings.
 
     Raises ConfigurationError: there is no such flag, or its value is missing.

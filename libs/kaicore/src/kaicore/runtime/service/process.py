@@ -2,43 +2,25 @@
 
 A supervisor that names itself in `KAI_PARENT_PID` is not outlived, however it ends: on Linux the kernel sends the
 service SIGTERM when its parent dies.
-
-A service may have several endless bodies, which stand and fall together.
 """
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import uvloop
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from kaicore.runtime.fork_server import ForkServer, forking
-from kaicore.runtime.process_context import Health, ProcessContext, end_all, run_until_stopped, served, start
+from kaicore.runtime.process_context import Health, ProcessContext, run_until_stopped, served, start
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
 from kaicore.runtime.service.settings import ProxySettings, ServiceSettings, TlsSettings, read_settings
-
-
-async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, None]) -> None:
-    """Run bodies until one of them ends or `stopping` is set; then cancel the others and wait for them.
-
-    Raises whatever the first one that failed raised.
-    """
-    tasks = [asyncio.ensure_future(body) for body in bodies]
-    stop = asyncio.ensure_future(stopping.wait())
-    try:
-        await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
-        await end_all((*tasks, stop))
-    for task in failed:
-        task.result()
 
 
 @dataclass(slots=True)

@@ -9,11 +9,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable
+from prometheus_client import Gauge
+
+from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable, UnfoldableEvent
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.runtime.service.process import ServiceContext, run_together
+from kaicore.rules.events.quarantine import passed_over_text
+from kaicore.runtime.process_context import Health, run_together
+from kaicore.runtime.service.logs import Logger
+from kaicore.runtime.service.process import ServiceContext
 
 _T = TypeVar("_T")
 
@@ -90,11 +95,8 @@ class Recorder:
             await asyncio.wait([appending])
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Save a snapshot; without it the next start takes longer, no more."""
-        try:
-            await self._log.save_snapshot(self._cluster, snapshot)
-        except LogUnavailable as error:
-            self._context.log.warning("snapshot not saved", position=snapshot.position, error=str(error))
+        """Save a snapshot; see `save_snapshot`."""
+        await save_snapshot(self._log, self._cluster, snapshot, self._context.log)
 
     async def _flush(self, appending: "asyncio.Future[None]") -> None:
         flushed = asyncio.ensure_future(self.outbox.flushed())
@@ -120,6 +122,39 @@ class Recorder:
     def dropped(self, unit: Unit, error: KaiError) -> None:
         """See `OutboxObserver.dropped`."""
         self._on_dropped(unit, error)
+
+
+class PassedOver:
+    """The events that a service's own fold cannot take in: they count for nothing there, until its process ends."""
+
+    def __init__(self, health: Health, gauge: Gauge, logger: Logger) -> None:
+        self._health, self._gauge, self._logger = health, gauge, logger
+        self._texts: dict[int, str] = {}
+
+    def add(self, failed: UnfoldableEvent) -> None:
+        """Say that an event makes the fold raise."""
+        self._texts[failed.position] = str(failed)
+        self._health.warn("quarantine", passed_over_text(self._texts))
+        self._gauge.set(len(self._texts))
+        self._logger.error("event quarantined", position=failed.position, error=str(failed), exc_info=failed)
+
+    async def folded(self, fold: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what a fold of the log comes to; it begins anew after each event that it cannot take in."""
+        while True:
+            try:
+                return await fold()
+            except UnfoldableEvent as failed:
+                self.add(failed)
+
+
+async def save_snapshot(log: EventLog, cluster: str, snapshot: Snapshot, logger: Logger) -> bool:
+    """Save a snapshot and return whether it was; without it the next start takes longer, no more."""
+    try:
+        await log.save_snapshot(cluster, snapshot)
+    except LogUnavailable as error:
+        logger.warning("snapshot not saved", position=snapshot.position, error=str(error))
+        return False
+    return True
 
 
 async def until_answered(
