@@ -347,6 +347,6 @@ def test_a_file_that_makes_no_sense_is_refused_without_its_secrets(
     path = tmp_path / "rules.yaml"
     path.write_text(json.dumps({"targets": targets, "rules": [{"on": ["started"], "to": ["a"], **rule}]}))
     with pytest.raises(ConfigurationError) as refused:
-        NotificationFile.read(path)
+        NotificationFile.read(path, what="notifications")
     assert fault in str(refused.value)
     assert "secret" not in str(refused.value)

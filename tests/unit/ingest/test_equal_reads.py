@@ -28,7 +28,7 @@ def test_a_pod_that_is_settled_is_forgotten_and_others_are_not() -> None:
 
 
 def test_of_too_many_pods_the_one_read_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kai_ingest.ingest._KEPT_READS", 2)
+    monkeypatch.setattr("kai_ingest.ingest._KEPT", 2)
     reads = EqualReads()
     for at, uid in enumerate("abc"):
         reads.again(uid, b"half", at=at)

@@ -7,7 +7,7 @@ a while. They are in no podresources answer, and so in no report.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -52,6 +52,13 @@ def parse_cpulist(text: str, *, subject: str, field: str) -> list[int]:
     return ids
 
 
+def numa_nodes(sysfs_root: Path) -> Iterator[tuple[int, Path]]:
+    """Yield the id and the directory of each NUMA node. Raises OSError: sysfs does not list them."""
+    for entry in sorted((sysfs_root / "devices/system/node").iterdir()):
+        if (match := _NODE.fullmatch(entry.name)) is not None:
+            yield int(match[1]), entry
+
+
 def read_cpu_topology(sysfs_root: Path, *, subject: str) -> Mapping[int, int]:
     """Return the NUMA node's id of each CPU that is on one.
 
@@ -63,12 +70,10 @@ def read_cpu_topology(sysfs_root: Path, *, subject: str) -> Mapping[int, int]:
     directory = sysfs_root / "devices/system/node"
     numa_node: dict[int, int] = {}
     try:
-        for entry in sorted(directory.iterdir()):
-            if (match := _NODE.fullmatch(entry.name)) is None:
-                continue
+        for number, entry in numa_nodes(sysfs_root):
             path = entry / "cpulist"
             for cpu in parse_cpulist(path.read_text("ascii"), subject=subject, field=str(path)):
-                if numa_node.setdefault(cpu, int(match[1])) != int(match[1]):
+                if numa_node.setdefault(cpu, number) != number:
                     raise InvalidObject(subject, str(path), cpu, f"this CPU is on NUMA node {numa_node[cpu]} too")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidObject(subject, "sysfs", str(directory), f"cannot be read ({error})") from error

@@ -20,12 +20,14 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from zlib import crc32
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
+from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.agent.metrics import Counter, Gauge, Histogram, Registry
 from kaicore.runtime.agent.process import Log, jitter
@@ -68,7 +70,7 @@ class ExporterMetrics:
 
 
 #: Below the kubelet's root directory, usually `/var/lib/kubelet`.
-STATE_FILES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")
+STATE_FILES = (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT)
 
 #: Of `inotify(7)`: the events that are watched, those that are reported unasked, and how one is laid out.
 _IN_CLOSE_WRITE, _IN_MOVED_TO, _IN_Q_OVERFLOW, _IN_IGNORED = 0x8, 0x80, 0x4000, 0x8000
@@ -402,24 +404,14 @@ class Exporter:
         if not node.numa_node_of_cpu:
             node.read_sysfs()
         allocations = self._allocations(node)
-        problems = self._take_once(node, answer, observed_at, allocations)
+        take = partial(node.pods.take, answer, now=_now(), observed_at=observed_at, allocations=allocations)
+        problems = take(numa_node_of_cpu=node.numa_node_of_cpu)
         # CPUs can be plugged in while we run.
         if node.pods.withheld and node.read_sysfs():
-            problems = self._take_once(node, answer, observed_at, allocations)
+            problems = take(numa_node_of_cpu=node.numa_node_of_cpu)
         for problem in problems:
             self._metrics.problems.inc()
             self._log.error("pod cannot be reported", node=node.name, error=str(problem))
-
-    def _take_once(
-        self, node: _Node, answer: bytes, observed_at: int, allocations: Allocations | None
-    ) -> list[InvalidObject]:
-        return node.pods.take(
-            answer,
-            now=_now(),
-            observed_at=observed_at,
-            numa_node_of_cpu=node.numa_node_of_cpu,
-            allocations=allocations,
-        )
 
     def _allocations(self, node: _Node) -> Allocations | None:
         """Read the node's state files; without them podresources has to do."""

@@ -34,7 +34,7 @@ from kaicore.runtime.agent.api_server import ApiServer
 from kaicore.runtime.agent.process import Log, jitter
 from kaicore.yaml_text import load_yaml
 
-from kai_exporter.checkpoints import read_cpu_topology
+from kai_exporter.checkpoints import numa_nodes, read_cpu_topology
 from kai_exporter.exporter import ExporterMetrics
 from kai_exporter.kubelet import PodResourcesClient, decode_allocatable, decode_pod, pod_messages
 from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResources
@@ -70,7 +70,6 @@ Json = dict[str, Any]
 
 _WORDS = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
 _HUGEPAGES = re.compile(r"hugepages-(\d+)kB", re.ASCII)
-_NODE = re.compile(r"node(\d+)", re.ASCII)
 _SEED = 0
 
 
@@ -94,10 +93,7 @@ def read_machine(sysfs_root: Path, *, subject: str) -> Machine:
     memory: dict[int, dict[str, int]] = {}
     distances: dict[int, list[int]] = {}
     try:
-        for entry in sorted((sysfs_root / "devices/system/node").iterdir()):
-            if (match := _NODE.fullmatch(entry.name)) is None:
-                continue
-            number = int(match[1])
+        for number, entry in numa_nodes(sysfs_root):
             memory[number] = _memory_of(entry)
             distance = entry / "distance"
             if distance.exists():
@@ -121,13 +117,8 @@ def _memory_of(entry: Path) -> dict[str, int]:
 
 
 def _quantity(size: int) -> str:
-    return (
-        f"{size >> 30}Gi"
-        if size % (1 << 30) == 0
-        else f"{size >> 20}Mi"
-        if size % (1 << 20) == 0
-        else f"{size >> 10}Ki"
-    )
+    unit, shift = next(one for one in (("Gi", 30), ("Mi", 20), ("Ki", 10)) if size % (1 << one[1]) == 0)
+    return f"{size >> shift}{unit}"
 
 
 def node_topology(

@@ -8,7 +8,6 @@ After three days it is dropped, as is one that a target refuses for good. Both a
 """
 
 import asyncio
-import os
 import smtplib
 import ssl
 import time
@@ -22,18 +21,17 @@ from typing import Any, LiteralString
 
 import aiohttp
 import msgspec
-import yaml
 from kaicore.analysis.replay.log_states import fold_through, pages_of, restored
-from kaicore.errors import ConfigurationError, EventsRetired, LogError
+from kaicore.errors import EventsRetired, LogError
 from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.feed import Retry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service.logs import Logger
-from kaicore.yaml_text import load_yaml, place_of_fault
+from kaicore.runtime.service.settings import StrictPart
 from prometheus_client import Counter, Gauge
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, model_validator
+from pydantic import Field, HttpUrl, model_validator
 
 from kai_projector.notices import Notice, NoticeKind, notices
 
@@ -49,11 +47,7 @@ _MOST_AGE_US = 3 * 86_400_000_000
 _BATCH = 50
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Email(_Strict):
+class Email(StrictPart):
     """A mailbox, by SMTP; the password is sent only with TLS."""
 
     host: str = Field(min_length=1)
@@ -71,7 +65,7 @@ class Email(_Strict):
         return self
 
 
-class NotificationTarget(_Strict):
+class NotificationTarget(StrictPart):
     """A receiver of notices: exactly one of a webhook, a Slack-shaped one, and a mailbox."""
 
     webhook: HttpUrl | None = Field(None, repr=False)
@@ -86,7 +80,7 @@ class NotificationTarget(_Strict):
         return self
 
 
-class NotificationRule(_Strict):
+class NotificationRule(StrictPart):
     """Notices of these kinds, about such work, go to these targets; an empty part admits all, `*` stands for any text.
 
     Attributes:
@@ -123,7 +117,7 @@ class NotificationRule(_Strict):
         )
 
 
-class NotificationFile(_Strict):
+class NotificationFile(StrictPart):
     """The contents of the file."""
 
     targets: dict[str, NotificationTarget]
@@ -136,25 +130,6 @@ class NotificationFile(_Strict):
                 if name not in self.targets:
                     raise ValueError(f"a rule names the target {name!r}, which is not there")
         return self
-
-    @classmethod
-    def read(cls, path: Path) -> "NotificationFile":
-        """Read it.
-
-        Raises:
-            ConfigurationError: it cannot be read, or makes no sense; no value is shown, for it may be a secret.
-        """
-        try:
-            return cls.model_validate(load_yaml(path.read_bytes()))
-        except OSError as error:
-            raise ConfigurationError(f"notifications {path}: {os.strerror(error.errno or 0)}") from error
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"notifications {path}: {place_of_fault(error)}") from None
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            raise ConfigurationError(
-                f"notifications {path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-            ) from None
 
     def targets_of(self, notice: Notice) -> list[str]:
         """Return where a notice goes, each target once."""
@@ -443,7 +418,7 @@ class Notifications:
             ConfigurationError: the file makes no sense, or the database is not migrated.
             LogUnavailable: the database does not answer.
         """
-        file = NotificationFile.read(path)
+        file = NotificationFile.read(path, what="notifications")
         connections = Connections(url, size=2, patience_s=15.0, application="kai-projector notices")
         await connections.open()
         try:

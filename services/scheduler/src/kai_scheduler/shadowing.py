@@ -137,17 +137,15 @@ class Shadow:
                 await self._decide(shadowed, now=now)
 
     async def _take(self, event: Event) -> None:
-        if event.type == "PodObserved":
-            payload = decode_payload(event)
-            pod = payload.pod if isinstance(payload, PodObserved) else None
-            if pod and pod.node_name and pod.uid in self.state.waiting and self._follows(pod.scheduler_name):
-                await self._before_binding(pod.uid, self._of(pod.scheduler_name))
-        elif event.type == "PodPlaced":
-            # One of our own schedulers decides: its decision comes before its binding.
-            placed = decode_payload(event)
-            entry = self.state.pods.get(placed.uid) if isinstance(placed, PodPlaced) else None
-            if entry and entry.pod.uid in self.state.waiting and self._follows(entry.pod.scheduler_name):
-                await self._before_binding(entry.pod.uid, self._of(entry.pod.scheduler_name))
+        if event.type in ("PodObserved", "PodPlaced"):
+            match decode_payload(event):
+                case PodObserved(pod) if pod.node_name:
+                    await self._before_binding(pod.uid, pod.scheduler_name)
+                case PodPlaced(uid) if uid in self.state.pods:
+                    # One of our own schedulers decides: its decision comes before its binding.
+                    await self._before_binding(uid, self.state.pods[uid].pod.scheduler_name)
+                case _:
+                    pass
         elif event.type == "ShadowDecided" and event.actor != self._actor:
             self._standby.heard()
         await self._fold(event)
@@ -162,8 +160,11 @@ class Shadow:
             self._snapshot_at = self.state.position
             self.state.become(await refolded(self._log, failed))
 
-    async def _before_binding(self, uid: str, shadowed: _Shadowed) -> None:
-        """Decide on a pod that another scheduler has bound, on the state without that binding."""
+    async def _before_binding(self, uid: str, scheduler: str) -> None:
+        """Decide on a waiting pod that another scheduler has bound, on the state without that binding."""
+        if uid not in self.state.waiting or not self._follows(scheduler):
+            return
+        shadowed = self._of(scheduler)
         now = max(self.state.recorded_at, shadowed.now)
         if uid not in shadowed.uids or now - shadowed.now >= self._pace.period_s * 1e6:
             await self._decide(shadowed, now=now)

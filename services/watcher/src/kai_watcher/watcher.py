@@ -32,9 +32,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck
 from kaicore.backoff import backoff
 from kaicore.errors import (
@@ -48,7 +49,7 @@ from kaicore.errors import (
 )
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.discovery import ServedResources
-from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
+from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import (
     Backoff,
     Change,
@@ -90,70 +91,6 @@ _SHARED_S = 1.0
 _T = TypeVar("_T")
 
 
-class WhenAbsent(Protocol):
-    """Is called when the cluster has no such resource; `sure` once it was so twice in a row."""
-
-    async def __call__(self, *, sure: bool) -> None:
-        """See the class."""
-
-
-async def follow_optional(
-    serving: ServedResources,
-    resource: OptionalResource[ObjectT],
-    follow: Callable[[Resource[ObjectT]], Awaitable[None]],
-    absent: WhenAbsent,
-    *,
-    observer: ReflectorObserver,
-    recheck_s: float,
-) -> None:
-    """Follow a resource whenever the cluster has it, until cancelled.
-
-    Args:
-        follow: follows it in a served version; raises `ApiStatus` 404 when it is no longer served.
-        absent: is called each time that it is not.
-        observer: is called with failures.
-        recheck_s: how long to wait before asking again.
-    """
-    missing = failures = 0
-    while True:
-        wait_s = recheck_s
-        try:
-            version = await serving.version(resource)
-            observer.answered(resource.kind)
-            failures = 0
-            if version is not None:
-                missing = 0
-                await follow(resource.at(version))
-            missing += 1
-            await absent(sure=missing > 1)
-        except ClusterError as error:
-            if not (isinstance(error, ApiStatus) and error.code == _NOT_FOUND):
-                observer.failed(resource.kind, error)
-                failures += 1
-                wait_s = backoff(failures, first=_FIRST_DELAY_S, most=recheck_s)
-        await asyncio.sleep(wait_s)
-
-
-class ReportedLines:
-    """Remembers what was last said of each object of each kind."""
-
-    def __init__(self) -> None:
-        self._said: dict[tuple[str, ObjectKey], tuple[str, ...]] = {}
-
-    def news(self, kind: str, key: ObjectKey, lines: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those lines that were not said of an object when last something was said of it."""
-        before = self._said.get((kind, key), ())
-        if lines:
-            self._said[kind, key] = lines
-        else:
-            self.forget(kind, key)
-        return tuple(line for line in lines if line not in before)
-
-    def forget(self, kind: str, key: ObjectKey) -> None:
-        """Take note that an object is gone."""
-        self._said.pop((kind, key), None)
-
-
 class Findings:
     """Logs and counts what is found."""
 
@@ -162,7 +99,8 @@ class Findings:
         self._log = log
         #: What was said of pods' annotations, by uid.
         self._malformed: dict[str, tuple[str, ...]] = {}
-        self._lost_parts = ReportedLines()
+        #: What was said of the parts of objects that were left out, by kind and object.
+        self._lost_parts: dict[tuple[str, ObjectKey], tuple[str, ...]] = {}
 
     def refused(self, kind: Kind[ObjectT], error: InvalidObject) -> None:
         """Take note of an object that makes no sense as a whole."""
@@ -176,13 +114,17 @@ class Findings:
             now: microseconds since the epoch.
         """
         if isinstance(change, ObjectGone):
-            self._lost_parts.forget(kind.name, change.key)
+            self._lost_parts.pop((kind.name, change.key), None)
         elif isinstance(change, ObjectSeen):
-            metadata = change.object.metadata
-            key = ObjectKey(metadata.namespace, metadata.name)
-            for line in self._lost_parts.news(kind.name, key, tuple(map(str, lost))):
-                self._metrics.lost_part(kind.name)
-                self._log.warning("part of an object left out", kind=kind.name, error=line)
+            metadata, lines = change.object.metadata, tuple(map(str, lost))
+            key = kind.name, ObjectKey(metadata.namespace, metadata.name)
+            before = self._lost_parts.pop(key, ())
+            if lines:
+                self._lost_parts[key] = lines
+            for line in lines:
+                if line not in before:
+                    self._metrics.lost_part(kind.name)
+                    self._log.warning("part of an object left out", kind=kind.name, error=line)
         if kind.name == TOPOLOGY.name:
             self._topology(change, now)
 
@@ -269,8 +211,6 @@ SNAPSHOT_NAME = "watcher"
 #: Raised with every change of what digests are made over.
 SNAPSHOT_SCHEMA = "watcher-3"
 
-_PAGE = 2000
-
 _Record = dict[str, list[tuple[ObjectKey, KnownFact]]]
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -293,10 +233,8 @@ async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
 async def recall_on(log: EventLog, facts: Facts, upto: int) -> None:
     """Take in what the log says up to a position."""
     where = Filter(types=FACT_TYPES)
-    while page := await log.read(facts.cluster, after=facts.position, upto=upto, limit=_PAGE, where=where):
-        for event in page:
-            facts.recall(decode_payload(event))
-        facts.position = page[-1].position
+    async for event in events_of(log, facts.cluster, after=facts.position, upto=upto, where=where):
+        facts.recall(decode_payload(event))
     facts.position = upto
 
 
@@ -478,7 +416,7 @@ class Watcher:
         self._clock = clock
         self._options = options or WatcherOptions()
         self._left_out = self._options.left_out
-        self._reflecting = ReflectorOptions(page=self._options.page, backoff=backoff or Backoff())
+        self._backoff = backoff
         self._log_retry_s = log_retry_s
         self._jitter = jitter
         # Kinds are looked for together; what is asked again is asked of the server.
@@ -558,24 +496,34 @@ class Watcher:
             take,
             observer=self,
             known_uids=self._facts.uids(kind.name),
-            options=self._reflecting,
+            page=self._options.page,
+            backoff=self._backoff,
             jitter=self._jitter,
         )
         self._cores[kind.name] = reflector.core
         await reflector.run()
 
     async def _follow_optional(self, kind: Kind[ObjectT], resource: OptionalResource[ObjectT]) -> None:
-        async def absent(*, sure: bool) -> None:
-            await (self._take_all_gone(kind) if sure else self._take(kind, [], listed=True))
-
-        await follow_optional(
-            self._serving,
-            resource,
-            lambda served: self._follow(kind, served),
-            absent,
-            observer=self,
-            recheck_s=self._options.recheck_s,
-        )
+        """Follow a resource whenever the cluster has it; its objects are gone where it is missing twice in a row."""
+        missing = failures = 0
+        while True:
+            wait_s = self._options.recheck_s
+            try:
+                version = await self._serving.version(resource)
+                self.answered(resource.kind)
+                failures = 0
+                if version is not None:
+                    missing = 0
+                    await self._follow(kind, resource.at(version))
+                missing += 1
+                await (self._take_all_gone(kind) if missing > 1 else self._take(kind, [], listed=True))
+            except ClusterError as error:
+                # It is not served any more, which the next look at the versions tells.
+                if not (isinstance(error, ApiStatus) and error.code == _NOT_FOUND):
+                    self.failed(resource.kind, error)
+                    failures += 1
+                    wait_s = backoff(failures, first=_FIRST_DELAY_S, most=wait_s)
+            await asyncio.sleep(wait_s)
 
     async def _take_all_gone(self, kind: Kind[ObjectT]) -> None:
         gone = [ObjectGone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]

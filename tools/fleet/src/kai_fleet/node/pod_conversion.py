@@ -13,7 +13,6 @@ from kaicore.kube.wire.objects import (
     NodeSelector,
     NodeSelectorTerm,
     PodClaimReference,
-    PodClaimStatus,
     Quantities,
     ResourceRequirements,
 )
@@ -61,8 +60,8 @@ class PodStatus(Wire):
     """`status` of a pod."""
 
     phase: str = "Pending"
-    resource_claim_statuses: list[PodClaimStatus] | None = None
-    extended_resource_claim_status: PodClaimStatus | None = None
+    resource_claim_statuses: list[PodClaimReference] | None = None
+    extended_resource_claim_status: PodClaimReference | None = None
 
 
 class PodObject(KubernetesObject):

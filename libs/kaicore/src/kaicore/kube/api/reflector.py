@@ -7,7 +7,6 @@ wait and at last end the watch. That costs a new list, but no memory here.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Generic, Protocol
 
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
@@ -18,21 +17,8 @@ from kaicore.kube.wire.resources import ObjectT, Resource
 _NOT_FOUND = 404
 #: Seconds in which lines of a busy watch gather: those that come together are one batch of changes.
 _GATHER_S = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReflectorOptions:
-    """The settings for following a resource.
-
-    Attributes:
-        page: objects per page of a list.
-        watch_s: after how long the server is to end a watch, so that watches move to other servers; up to twice that.
-        backoff: how long to leave a server alone that fails.
-    """
-
-    page: int = 500
-    watch_s: int = 300
-    backoff: Backoff = field(default_factory=Backoff)
+#: Seconds after which the server is to end a watch, so that watches move to other servers; up to twice that.
+_WATCH_S = 300
 
 
 class ReflectorObserver(Protocol):
@@ -62,19 +48,22 @@ class Reflector(Generic[ObjectT]):
         *,
         observer: ReflectorObserver,
         known_uids: Mapping[ObjectKey, str] | None = None,
-        options: ReflectorOptions | None = None,
+        page: int = 500,
+        backoff: Backoff | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
         take: gets changes in order, also an empty list at the end of a list.
         known_uids: see `ReflectorCore`.
+        page: objects per page of a list.
+        backoff: how long to leave a server alone that fails.
         jitter: random numbers of 0 to 1.
         """
         self._client = client
         self._take = take
         self._observer = observer
-        self._options = options or ReflectorOptions()
-        self.core = ReflectorCore(resource, known_uids=known_uids, backoff=self._options.backoff)
+        self._page = page
+        self.core = ReflectorCore(resource, known_uids=known_uids, backoff=backoff)
         self._jitter = jitter
 
     async def run(self) -> None:
@@ -99,9 +88,7 @@ class Reflector(Generic[ObjectT]):
 
     async def _list(self, page: ListPage) -> None:
         core = self.core
-        data = await self._client.list_page(
-            core.resource.path, limit=self._options.page, continue_token=page.continue_token
-        )
+        data = await self._client.list_page(core.resource.path, limit=self._page, continue_token=page.continue_token)
         changes = core.take_page(data)
         self._observer.answered(core.resource.kind)
         await self._take(changes)
@@ -116,7 +103,7 @@ class Reflector(Generic[ObjectT]):
         """
         core, clock = self.core, asyncio.get_running_loop().time
         self._observer.watching(core.resource.kind)
-        seconds = int(self._options.watch_s * (1 + self._jitter()))
+        seconds = int(_WATCH_S * (1 + self._jitter()))
         begun = clock()
         async with self._client.watch(
             core.resource.path, resource_version=resource_version, timeout_s=seconds

@@ -176,18 +176,14 @@ class Named(Wire):
 
 
 class PodClaimReference(Wire):
-    """A ResourceClaim that a pod uses, or the template of one that is made for it."""
+    """A ResourceClaim that a pod uses, or the template of one that is made for it.
+
+    In a pod's status, the claim that was made for it; without a name none is needed.
+    """
 
     name: str = ""
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
-
-
-class PodClaimStatus(Wire):
-    """The claim that was made for a pod; without a name none is needed."""
-
-    name: str = ""
-    resource_claim_name: str | None = None
 
 
 class WorkloadReference(Wire):
@@ -242,8 +238,11 @@ class ContainerStatus(Wire):
     resources: RunningResources | None = None
 
 
-class PodCondition(Wire):
-    """A pod's condition; `reason` says of `PodResizePending` whether it is `Deferred` or `Infeasible` (since 1.33)."""
+class Condition(Wire):
+    """A condition; `status` is `True`, `False` or `Unknown`.
+
+    `reason` says of a pod's `PodResizePending` whether it is `Deferred` or `Infeasible` (since 1.33).
+    """
 
     type: str = ""
     status: str = ""
@@ -258,9 +257,9 @@ class PodStatus(Wire):
     message: str | None = None
     qos_class: str | None = None
     nominated_node_name: str | None = None
-    resource_claim_statuses: list[PodClaimStatus] | None = None
+    resource_claim_statuses: list[PodClaimReference] | None = None
     start_time: Time | None = None
-    conditions: list[PodCondition] | None = None
+    conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 
@@ -288,13 +287,6 @@ class NodeSpec(Wire):
 
     taints: list[NodeTaint] | None = None
     unschedulable: bool | None = None
-
-
-class Condition(Wire):
-    """A condition; `status` is `True`, `False` or `Unknown`."""
-
-    type: str = ""
-    status: str = ""
 
 
 class NodeSystemInfo(Wire):

@@ -7,26 +7,18 @@ An issuer gives rights by a token's claims. The check of tokens is apart (`kaico
 process without issuers need not import its libraries.
 """
 
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AwareDatetime, Field, field_validator
 
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.runtime.access.scopes import HASH_PREFIX, AccessScope, Caller, key_hash, parse_scope
 from kaicore.runtime.service.logs import get_logger
-from kaicore.yaml_text import load_yaml, place_of_fault
-
-
-class Strict(BaseModel):
-    """A part of an access file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from kaicore.runtime.service.settings import StrictPart
 
 
 class TokenRefused(KaiError):
@@ -37,7 +29,7 @@ class NoScope(TokenRefused):
     """A token is valid, and its claims give no scope."""
 
 
-class Grant(Strict):
+class Grant(StrictPart):
     """Scopes for whoever has a value in a claim.
 
     Attributes:
@@ -50,7 +42,7 @@ class Grant(Strict):
     scopes: list[str] = Field(min_length=1)
 
 
-class IssuerEntry(Strict):
+class IssuerEntry(StrictPart):
     """An issuer of tokens.
 
     Attributes:
@@ -68,7 +60,7 @@ class IssuerEntry(Strict):
     ca_file: str = ""
     name_claim: str = "sub"
     scopes_claim: str = ""
-    grants: list[Grant] = []
+    grants: list[Grant] = Field([])
 
     @field_validator("issuer", "jwks_url")
     @classmethod
@@ -104,7 +96,7 @@ def claim_values(claims: Mapping[str, Any], name: str) -> list[str]:
 _logger = get_logger()
 
 
-class KeyEntry(Strict):
+class KeyEntry(StrictPart):
     """A key's hash, and what its holder may see."""
 
     name: str = Field(min_length=1, max_length=100)
@@ -113,7 +105,7 @@ class KeyEntry(Strict):
     expires: AwareDatetime | None = None
 
 
-class _Document(Strict):
+class _Document(StrictPart):
     keys: list[KeyEntry] = Field([])
     issuers: list[IssuerEntry] = Field([])
 
@@ -197,20 +189,11 @@ class AccessFile:
 
 def read_access_file(path: Path) -> AccessRules:
     """Read an access file. Raises ConfigurationError: it cannot be read, or makes no sense."""
+    document = _Document.read(path, what="access file")
     try:
-        document = _Document.model_validate(load_yaml(path.read_bytes()) or {})
         return AccessRules(document.keys, document.issuers, source=str(path))
-    except OSError as error:
-        raise ConfigurationError(f"access file {path}: {os.strerror(error.errno or 0)}") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"access file {path}: {place_of_fault(error)}") from None
     except InvalidObject as error:
         raise ConfigurationError(str(error)) from error
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        # Neither the value nor the error that has it: it may be a key where its hash should be.
-        raise ConfigurationError(f"access file {path}: {place}: {fault['msg']}") from None
 
 
 def wall_clock() -> datetime:

@@ -104,6 +104,7 @@ def embedded_url_of(directory: Path, url: str, role: str) -> str:
 
 
 def _password_of(secret: str, role: str) -> str:
+    """Return a role's password: made of the superuser's, which cannot be made of it."""
     return hmac.digest(secret.encode(), role.encode(), "sha256").hex()[:32]
 
 
@@ -135,11 +136,7 @@ class EmbeddedPostgres(EmbeddedServer):
         Raises EmbeddedServerError: the server was never started.
         """
         _, _, place = self.url.partition("@")
-        return f"postgresql://{role}:{self._password(role)}@{place}"
-
-    def _password(self, role: str) -> str:
-        """Return a role's password: made of the superuser's, which cannot be made of it."""
-        return _password_of(self._secret, role)
+        return f"postgresql://{role}:{_password_of(self._secret, role)}@{place}"
 
     def _url(self, port: int, database: str = _DATABASE) -> str:
         # Another server on that port is given no password, whatever it asks for: by SCRAM each proves itself.
@@ -265,7 +262,7 @@ class EmbeddedPostgres(EmbeddedServer):
                 verb = sql.SQL("ALTER" if role in there else "CREATE")
                 await connection.execute(
                     sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(
-                        verb, sql.Identifier(role), sql.Literal(self._password(role))
+                        verb, sql.Identifier(role), sql.Literal(_password_of(self._secret, role))
                     )
                 )
         # A server that starts is not to wait for its standby: what is set here is set at each start.

@@ -243,11 +243,9 @@ def _check_class(kind: type[Policy], source: str) -> None:
     if kind.band not in tuple(PolicyBand):
         bands = ", ".join(PolicyBand)
         raise ConfigurationError(f"{source}: {kind.name}: band: must be one of {bands}: {kind.band!r}")
-    if unknown := [one for one in kind.history if one not in tuple(PastUse)]:
-        known = ", ".join(PastUse)
-        raise ConfigurationError(f"{source}: {kind.name}: history: must be of {known}: {', '.join(unknown)}")
-    if unknown := [one for one in kind.findings if one not in tuple(NodeFinding)]:
-        known = ", ".join(NodeFinding)
-        raise ConfigurationError(f"{source}: {kind.name}: findings: must be of {known}: {', '.join(unknown)}")
+    for declared, members in (("history", PastUse), ("findings", NodeFinding)):
+        if unknown := [one for one in getattr(kind, declared) if one not in tuple(members)]:
+            known = ", ".join(members)
+            raise ConfigurationError(f"{source}: {kind.name}: {declared}: must be of {known}: {', '.join(unknown)}")
     if kind.findings and not kind.live:
         raise ConfigurationError(f"{source}: {kind.name}: findings: follow charges, so live must be True")

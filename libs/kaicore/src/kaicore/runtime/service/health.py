@@ -35,18 +35,14 @@ class _Answer(NamedTuple):
     content_type: str = "text/plain; charset=utf-8"
 
 
-def _answers(health: Health, registry: CollectorRegistry) -> dict[str, Callable[[], _Answer]]:
-    return {
+def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorRegistry = REGISTRY) -> Asgi:
+    """Return an application that answers these paths itself, and leaves the others to `app`."""
+    answers = {
         "/healthz": lambda: _Answer(200, b"ok\n"),
         "/instance": lambda: _Answer(200, socket.gethostname().encode()),
         "/readyz": lambda: _Answer(200 if health.ready else 503, health.report().encode()),
         "/metrics": lambda: _Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
     }
-
-
-def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorRegistry = REGISTRY) -> Asgi:
-    """Return an application that answers these paths itself, and leaves the others to `app`."""
-    answers = _answers(health, registry)
 
     async def routed(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
         answer = answers.get(scope["path"]) if scope["type"] == "http" else None

@@ -82,7 +82,27 @@ class Service(Generic[_SettingsT]):
             forks=forks,
             registry=registry,
         )
-        return await served(context, _run(context, settings, self.serve, serve_health=self.serve_health))
+        return await served(context, self._run(context, settings))
+
+    async def _run(self, context: ServiceContext, settings: _SettingsT) -> None:
+        ended = asyncio.Event()
+        serving: asyncio.Future[None] | None = None
+        if self.serve_health:
+            server = HttpServer(
+                with_health(context.health, registry=context.registry),
+                host=settings.http_host,
+                port=settings.http_port,
+                fd=settings.http_fd,
+            )
+            serving = asyncio.ensure_future(server.run(ended))
+            context.log.info("health server listening", address=server.address)
+        try:
+            await run_until_stopped(context, self.serve(context, settings))
+        finally:
+            ended.set()
+            if serving is not None:
+                await serving
+            context.log.info("stopped")
 
 
 def listen(
@@ -112,30 +132,3 @@ def listen(
     )
     context.log.info("listening", address=server.address, **fields)
     return server
-
-
-async def _run(
-    context: ServiceContext,
-    settings: _SettingsT,
-    body: Callable[[ServiceContext, _SettingsT], Awaitable[None]],
-    *,
-    serve_health: bool,
-) -> None:
-    ended = asyncio.Event()
-    serving: asyncio.Future[None] | None = None
-    if serve_health:
-        server = HttpServer(
-            with_health(context.health, registry=context.registry),
-            host=settings.http_host,
-            port=settings.http_port,
-            fd=settings.http_fd,
-        )
-        serving = asyncio.ensure_future(server.run(ended))
-        context.log.info("health server listening", address=server.address)
-    try:
-        await run_until_stopped(context, body(context, settings))
-    finally:
-        ended.set()
-        if serving is not None:
-            await serving
-        context.log.info("stopped")

@@ -3,17 +3,20 @@
 Flags are spelled as in `kai` itself: `--kebab-case`, written out in full, and `--x` or `--no-x` for switches.
 """
 
+import os
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from pydantic import Field, IPvAnyNetwork, ValidationError
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.agent.flags import parse_flags
+from kaicore.yaml_text import load_yaml, place_of_fault
 
 
 class ServiceSettings(BaseSettings):
@@ -69,6 +72,32 @@ class ProxySettings(ServiceSettings):
         [],
         description="addresses or networks of proxies that say for whom they ask (X-Forwarded-For); by default nobody",
     )
+
+
+class StrictPart(BaseModel):
+    """A part of a file that an operator writes; a field that is not known is a fault."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def read(cls, path: Path, *, what: str) -> Self:
+        """Read it from a YAML file.
+
+        Args:
+            what: the file, in errors.
+
+        Raises:
+            ConfigurationError: it cannot be read, or makes no sense; no value is shown, for it may be a secret.
+        """
+        try:
+            return cls.model_validate(load_yaml(path.read_bytes()) or {})
+        except OSError as error:
+            raise ConfigurationError(f"{what} {path}: {os.strerror(error.errno or 0)}") from error
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"{what} {path}: {place_of_fault(error)}") from None
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            raise ConfigurationError(f"{what} {path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
 
 
 #: Endings of the names of settings that may hold passwords.
