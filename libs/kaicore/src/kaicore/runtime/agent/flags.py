@@ -4,15 +4,11 @@ An agent's flags. Loaded only where there are any: argparse takes 0.4 MB, and a 
 """
 
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
-
-if TYPE_CHECKING:
-    from kaicore.runtime.agent.settings import Setting
 
 
 def parse_flags(parser: ArgumentParser, arguments: Sequence[str] | None) -> Namespace:
@@ -38,21 +34,22 @@ def parse_flags(parser: ArgumentParser, arguments: Sequence[str] | None) -> Name
     raise ConfigurationError(f"unexpected argument: {unknown[0]!r}{hint}")
 
 
-def read_flags(settings: "Mapping[str, Setting]", program: str, arguments: list[str]) -> dict[str, str | bool]:
+def read_flags(settings: Iterable[tuple[str, type, str]], program: str, arguments: list[str]) -> dict[str, str | bool]:
     """Return what flags say, by the names of settings.
 
     Raises ConfigurationError: there is no such flag, or its value is missing.
 
     Args:
+        settings: the flag, the plain type and the description of each.
         program: how it was called, for `--help`.
         arguments: without the program's name.
     """
     parser = ArgumentParser(prog=Path(program).name, argument_default=SUPPRESS, allow_abbrev=False, exit_on_error=False)
-    for setting in settings.values():
-        if setting.kind is bool:
-            parser.add_argument(setting.flag, action=BooleanOptionalAction, help=setting.description)
+    for flag, kind, description in settings:
+        if kind is bool:
+            parser.add_argument(flag, action=BooleanOptionalAction, help=description)
         else:
-            parser.add_argument(setting.flag, metavar=setting.kind.__name__.lower(), help=setting.description)
+            parser.add_argument(flag, metavar=kind.__name__.lower(), help=description)
     try:
         return vars(parse_flags(parser, arguments))
     except ArgumentError as error:

@@ -71,7 +71,8 @@ def read_agent_settings(cls: type[_SettingsT], argv: list[str] | None = None) ->
     if arguments := sys.argv[1:] if argv is None else argv:
         from kaicore.runtime.agent.flags import read_flags  # noqa: PLC0415
 
-        given |= read_flags(every, sys.argv[0], arguments)
+        flags = ((one.flag, one.kind, one.description) for one in every.values())
+        given |= read_flags(flags, sys.argv[0], arguments)
     problems = [
         f"{setting.flag} or ${_PREFIX}{name.upper()}: is required"
         for name, setting in every.items()
