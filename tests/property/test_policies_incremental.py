@@ -118,8 +118,9 @@ def made_of(kinds: tuple[type[Policy], ...], random: np.random.Generator) -> Wit
 
 @contextmanager
 def each_class_by_itself() -> Iterator[None]:
-    by_itself = property(lambda _: object())
-    with patch.object(FeasibleNodes, "with_policies", lambda *_: None), patch.object(ClassPolicies, "alike", by_itself):
+    by_itself = property(lambda _: object(), lambda *_: None)
+    no_other = patch.object(FeasibleNodes, "with_policies", lambda *_: None)
+    with no_other, patch.object(ClassPolicies, "alike", by_itself, create=True):
         yield
 
 

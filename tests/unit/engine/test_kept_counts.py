@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from kaicore.rules.engine.placement.placer import Placer
-from kaicore.rules.engine.topology.unit_trial import KeptCounts
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.pod import Container, QosClass
 from kaicore.rules.model.quantity import CPU
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.topology.placing.request import PodsByRow
 
 from tests.given.cluster.racks import Racks, asks
 
@@ -22,20 +20,20 @@ UNALIGNED = {"gpu": 0, "containers": (Container(name="main", requests={CPU: 100}
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of counted rows, time after time; kept counts are compared with new ones."""
     rows: list[int] = []
-    count, of = Placer.counts, KeptCounts.of
+    count, of = Placer.counts, Placer.kept_counts
 
     def counting(placer: Placer, *args: Any, among: Ints | None = None, **options: Any) -> Ints:
         rows.append(NODES if among is None else len(among))
         return count(placer, *args, among=among, **options)
 
-    def compared(kept: KeptCounts, sample: Member) -> PodsByRow:
-        counts, placer = of(kept, sample), kept._placer
+    def compared(placer: Placer, sample: Member) -> Ints:
+        counts = of(placer, sample)
         anew = count(placer, placer.class_of(sample), most=2**31, created_at=sample.pod.created_at)
         assert np.array_equal(counts, anew)
         return counts
 
     monkeypatch.setattr(Placer, "counts", counting)
-    monkeypatch.setattr(KeptCounts, "of", compared)
+    monkeypatch.setattr(Placer, "kept_counts", compared)
     return rows
 
 

@@ -19,8 +19,8 @@ from kaicore.kube.normalize.gpu_shares import (
 )
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
+from kaicore.rules.engine.placement.gpu_supply import planned_pod
 from kaicore.rules.engine.placement.pod_class import class_identity
-from kaicore.rules.engine.placement.reservation_pod import planned_pod
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount

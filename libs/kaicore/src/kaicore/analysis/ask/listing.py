@@ -16,7 +16,7 @@ from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.suspects import suspect_texts
 from kaicore.rules.deciding.why import pending_reasons
-from kaicore.rules.engine.placement.reservation_pod import PLANNED
+from kaicore.rules.engine.placement.gpu_supply import PLANNED
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures

@@ -17,17 +17,15 @@ from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.deciding.suspects import SuspectRows, probes_last_at, suspects
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.constraints.class_filters import CORDONED
+from kaicore.rules.engine.constraints.class_filters import CORDONED, ExcludedNodes
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
-from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.gang_planner import class_refusal
-from kaicore.rules.engine.work.resting_line import RestingLine, keys_of, uids_of
-from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.engine.work.workload import Member, RestingLine, keys_of, uids_of
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Set
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.placement.placer import NO_CLAIM
+from kaicore.rules.engine.constraints.class_filters import NO_CLAIM
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.replicas import owner, replica_shard, split_shard, turns

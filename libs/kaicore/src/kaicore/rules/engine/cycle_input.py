@@ -9,16 +9,15 @@ from enum import StrEnum
 from typing import Protocol
 
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, PodDevices
+from kaicore.rules.engine.constraints.class_filters import ExcludedNodes
 from kaicore.rules.engine.constraints.zones.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RecentClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.work.provisioning import StandingRequest
-from kaicore.rules.engine.work.resting_line import RestingLine
-from kaicore.rules.engine.work.workload import Kind, Member, Workload
+from kaicore.rules.engine.work.workload import Kind, Member, RestingLine, Workload
 from kaicore.rules.events.payloads import NodeCleared, NodeSuspected
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason

@@ -16,9 +16,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from kaicore.rules.engine.placement.gpu_supply import GpuSupply, Reservation
+from kaicore.rules.engine.placement.gpu_supply import PLANNED, GpuSupply, Reservation, planned_pod
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.reservation_pod import PLANNED, planned_pod
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
 from kaicore.rules.model.placement import ContainerPlacement

@@ -20,7 +20,7 @@ from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.node_filter import GroupedMaskFilter, MaskFilter, NodeFilter
+from kaicore.rules.engine.constraints.node_filter import MaskFilter, NodeFilter
 from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
@@ -201,7 +201,7 @@ class Asked:
             if isinstance(one, AdmissionFilter | OwnPolicyFilter):
                 # These ask kubelets' rules node by node.
                 rows = np.array(closest(), np.int64)
-            code = one.code if isinstance(one, MaskFilter | GroupedMaskFilter) else NodeReason
+            code = one.code if isinstance(one, MaskFilter) else NodeReason
             of_hardware = (
                 number < lasting and (code is NodeReason or code.lasting) and code is not node_reasons.UntoleratedTaint
             )

@@ -5,8 +5,9 @@ Filters that no charge of a cycle changes are masks, ANDed once to the eligible 
 remaining rows, on request.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +15,7 @@ import numpy as np
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceCloseness
 from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
-from kaicore.rules.engine.constraints.node_filter import (
-    GroupedMaskFilter,
-    MaskFilter,
-    NodeFilter,
-    RoomFilter,
-    any_mask,
-    first_by_name,
-)
+from kaicore.rules.engine.constraints.node_filter import MaskFilter, NodeFilter, RoomFilter, any_mask, first_by_name
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
@@ -101,6 +95,8 @@ class ShareFilter:
         )
 
 
+#: Where no other replica may be filling a row: later than the creation of any pod, seconds since the epoch.
+NO_CLAIM = 2**63 - 1
 #: What a pod must tolerate to be put on a cordoned node, as kube-scheduler's NodeUnschedulable asks.
 CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
@@ -122,6 +118,38 @@ class ReservedNodes(NamedTuple):
         return MaskFilter(columns, NodeReserved, self.rows, {"reservation": self.name, "terms": self.terms})
 
 
+@dataclass(frozen=True, slots=True)
+class ExcludedNodes:
+    """Rows that certain classes do not get, or get last, because of what happened there or who else takes them.
+
+    Attributes:
+        rejecting: by class key, the rows that rejected such a pod and have not changed since, with the
+            kubelet's reason.
+        reserved: by name, the nodes of each reservation that keeps any class off.
+        suspects: by kind of work, and by class key, the rows that are suspect for it, and why.
+        avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
+        turns: by row, how many other replicas take it before this one; None where this one has all rows.
+        left_to_others: rows where another replica is to decide first about what became free; None where this one has
+            all rows.
+        wanted_by_others: by row, when the first pod was created for which another replica may be filling it right now,
+            seconds since the epoch, and `NO_CLAIM` where there is none; None where there is none anywhere.
+    """
+
+    rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
+    avoid: Mapping[str, set[int]] = field(default_factory=dict)
+    turns: Ints | None = None
+    left_to_others: Flags | None = None
+    wanted_by_others: Ints | None = None
+    reserved: Mapping[str, ReservedNodes] = field(default_factory=dict)
+    suspects: Mapping[str, dict[int, str]] = field(default_factory=dict)
+
+    def suspects_for(self, pod_class: PodClass) -> dict[int, str]:
+        """Return the rows that are suspect for a class."""
+        if not self.suspects:
+            return {}
+        return self.suspects.get(pod_class.kind, {}) | self.suspects.get(pod_class.key, {})
+
+
 class ClassFilters:
     """The filters of one class in one cycle; charges of the cycle are seen as they happen.
 
@@ -141,9 +169,7 @@ class ClassFilters:
         config: EngineConfig,
         *,
         states: RowStates,
-        rejecting: Mapping[int, str],
-        reserved: Sequence[ReservedNodes] = (),
-        suspects: Mapping[int, str],
+        excluded: ExcludedNodes,
         doubts: Doubts | None = None,
         policies: ClassPolicies | None = None,
     ) -> None:
@@ -164,15 +190,15 @@ class ClassFilters:
             pod_class, columns, fitting=~any_mask(matching, rows), tolerated=tolerated
         )
         self.closeness = DeviceCloseness(pod_class, columns, self.numa if config.numa else None, self.constraints)
-        of_nodes: list[MaskFilter | GroupedMaskFilter] = [
+        of_nodes: list[MaskFilter] = [
             MaskFilter(columns, NodeNotReady, ~columns.ready),
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
-            *(one.filter(columns) for one in reserved),
+            *(excluded.reserved[name].filter(columns) for name in pod_class.kept_off),
             *matching,
             *self._taints(~tolerated),
             *self.constraints.unreachable,
-            *self._named(RejectedByKubelet, "rejection", rejecting),
-            *self._named(NodeSuspect, "why", suspects),
+            *self._named(RejectedByKubelet, "rejection", excluded.rejecting.get(pod_class.key, {})),
+            *self._named(NodeSuspect, "why", excluded.suspects_for(pod_class)),
             *self._exposed_gpus(),
         ]
         # Most are about no node: making and asking these costs as much as all else does on a few nodes.
@@ -278,15 +304,15 @@ class ClassFilters:
         flags = self._columns.unschedulable
         return np.zeros_like(flags) if tolerates(self._class.tolerations, CORDONED) else flags
 
-    def _taints(self, untolerated: Flags) -> list[GroupedMaskFilter]:
+    def _taints(self, untolerated: Flags) -> list[MaskFilter]:
         columns = self._columns
         if not np.count_nonzero(untolerated):
             return []
         _, offending = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))
         details = [{"taint": "" if taint is None else _taint_text(taint)} for taint in offending]
-        return [GroupedMaskFilter(columns, UntoleratedTaint, untolerated, columns.taint_set, details)]
+        return [MaskFilter(columns, UntoleratedTaint, untolerated, groups=columns.taint_set, details=details)]
 
-    def _named(self, code: type[NodeReason], field: str, by_row: Mapping[int, str]) -> list[GroupedMaskFilter]:
+    def _named(self, code: type[NodeReason], field: str, by_row: Mapping[int, str]) -> list[MaskFilter]:
         if not by_row:
             return []
         columns, texts = self._columns, sorted(set(by_row.values()))
@@ -294,7 +320,7 @@ class ClassFilters:
         group = np.zeros(len(columns.present), np.int64)
         for row, text in by_row.items():
             mask[row], group[row] = True, texts.index(text)
-        return [GroupedMaskFilter(columns, code, mask, group, [{field: text} for text in texts])]
+        return [MaskFilter(columns, code, mask, groups=group, details=[{field: text} for text in texts])]
 
     def _exposed_gpus(self) -> list[MaskFilter]:
         """Rows where the kubelet may give a pod a whole GPU that others share."""
@@ -313,7 +339,7 @@ class ClassFilters:
         return [MaskFilter(columns, HistoryIncomplete, waits, lambda row: {"gap": history_gap(columns, row)})]
 
 
-def _telling(filters: Iterable[MaskFilter | GroupedMaskFilter]) -> list[MaskFilter | GroupedMaskFilter]:
+def _telling(filters: Iterable[MaskFilter]) -> list[MaskFilter]:
     """Return those of some filters that any node fails."""
     return [one for one in filters if np.count_nonzero(one.mask)]
 

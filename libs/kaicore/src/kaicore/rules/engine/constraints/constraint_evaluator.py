@@ -14,7 +14,7 @@ from kaicore.rules.engine.constraints.claims.demands import VolumeDemand, Wanted
 from kaicore.rules.engine.constraints.claims.device_rule import DeviceRule
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.claims.volume_rule import VolumeRule
-from kaicore.rules.engine.constraints.node_filter import MaskFilter
+from kaicore.rules.engine.constraints.node_filter import MaskFilter, any_mask
 from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import DomainSums, selection_mark, term_mark
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, counting_rows, having, pod_rules
@@ -189,9 +189,7 @@ class ConstraintEvaluator:
         """
         if self.indifferent:
             return ranking
-        feasible = ranking != never
-        for one in self.filters():
-            feasible &= ~one.mask
+        feasible = self._feasible(ranking, never)
         if self._preferences and feasible.any():
             scores = self._preferences.scores(feasible)
             feasible &= scores == scores[feasible].max()
@@ -204,10 +202,12 @@ class ConstraintEvaluator:
         """
         if self.indifferent:
             return None
-        feasible = ranking != never
-        for one in self.filters():
-            feasible &= ~one.mask
+        feasible = self._feasible(ranking, never)
         return np.where(feasible, self._preferences.scores(feasible) if self._preferences else 0, -1)
+
+    def _feasible(self, ranking: Ints, never: np.int64) -> Flags:
+        feasible: Flags = (ranking != never) & ~any_mask(self.filters(), len(ranking))
+        return feasible
 
     def scores(self, feasible: Flags) -> Ints | None:
         """Return how much each row is preferred, over those that are feasible; None where nothing is preferred."""
@@ -228,15 +228,11 @@ class ConstraintEvaluator:
     @property
     def unreachable(self) -> list[MaskFilter]:
         """Filters on the rows where the pod's volumes or resource claims cannot be used, which no charge changes."""
+        columns, demands = self._columns, ((VolumeOutOfReach, self._volumes), (ResourceClaimOutOfReach, self._devices))
         filters = [
-            MaskFilter(self._columns, VolumeOutOfReach, ~affine(self._columns, terms), {"constraint": constraint})
-            for constraint, terms in self._volumes.places
-        ]
-        filters += [
-            MaskFilter(
-                self._columns, ResourceClaimOutOfReach, ~affine(self._columns, terms), {"constraint": constraint}
-            )
-            for constraint, terms in self._devices.places
+            MaskFilter(columns, code, ~affine(columns, terms), {"constraint": constraint})
+            for code, demand in demands
+            for constraint, terms in demand.places
         ]
         return [*filters, *(rule.unreachable for rule in self._wanted.values())]
 

@@ -39,12 +39,15 @@ class MaskFilter:
     Attributes:
         mask: per row, whether the node fails the rule.
         detail: what the reason says besides.
+        groups: per row, which of `details` is the node's instead, the lowest first; None where there is one for all.
     """
 
     columns: NodeColumns
     code: type[NodeReason]
     mask: Flags
     detail: Detail = field(default_factory=dict)
+    groups: Ints | None = None
+    details: Sequence[Mapping[str, Any]] = ()
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
@@ -52,34 +55,11 @@ class MaskFilter:
         return failing
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
-        """Yield one reason."""
-        yield node_reason(self.columns, self.code, rows, self.detail)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedMaskFilter:
-    """A rule that is evaluated for all rows at once and that has several details.
-
-    Attributes:
-        mask: per row, whether the node fails the rule.
-        group: per row, which detail is the node's; the lowest are shown first.
-        details: by group.
-    """
-
-    columns: NodeColumns
-    code: type[NodeReason]
-    mask: Flags
-    group: Ints
-    details: Sequence[Mapping[str, Any]]
-
-    def failing(self, rows: Ints) -> Flags:
-        """See `NodeFilter.failing`."""
-        failing: Flags = self.mask[rows]
-        return failing
-
-    def reasons(self, rows: Ints) -> Iterator[NodeReason]:
-        """Yield one reason for each detail."""
-        groups = self.group[rows]
+        """Yield one reason, or one for each detail."""
+        if self.groups is None:
+            yield node_reason(self.columns, self.code, rows, self.detail)
+            return
+        groups = self.groups[rows]
         for group in np.unique(groups).tolist():
             yield node_reason(self.columns, self.code, rows[groups == group], self.details[group])
 
@@ -175,7 +155,7 @@ def first_by_name(columns: NodeColumns, rows: Ints) -> int:
     return int(rows[columns.name_order()[rows].argmin()])
 
 
-def any_mask(filters: Iterable[MaskFilter | GroupedMaskFilter], rows: int) -> Flags:
+def any_mask(filters: Iterable[MaskFilter], rows: int) -> Flags:
     """Tell per row whether the node fails any of some filters."""
     failing = np.zeros(rows, np.bool_)
     for one in filters:

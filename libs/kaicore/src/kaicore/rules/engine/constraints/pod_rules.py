@@ -5,18 +5,13 @@ InterPodAffinity, PodTopologySpread, NodePorts and VolumeRestrictions decide. Ea
 from sums over topology domains that every charge of the cycle keeps up to date.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
-from kaicore.rules.engine.constraints.pod_marks import (
-    CarriedTerm,
-    claim_mark,
-    port_mark,
-    selection_mark,
-    term_mark,
-)
+from kaicore.rules.engine.constraints.pod_marks import claim_mark, port_mark, selection_mark, term_mark
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.reasons.base import NodeReason
@@ -66,12 +61,17 @@ def pod_rules(pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tole
                 class_rules.append(_TopologySpread(constraint, pod_class, columns, counting))
         if rules.affinity:
             class_rules.append(_PodAffinity(rules.affinity, pod_class, columns))
-        class_rules += [_pod_anti_affinity(term, columns, pod_class.marks) for term in rules.anti_affinity]
-        class_rules += [_HostPort(port, columns) for port in rules.host_ports]
-    carried = columns.marks.terms_on(pod_class.selected)
-    class_rules += [_anti_affinity_of_others(term, columns, pod_class.marks) for term in carried if term.weight is None]
-    class_rules += [_ExclusiveClaim(key, columns) for key in pod_class.volumes.exclusive]
-    class_rules += [_UnboundSharedClaim(key, columns) for key in pod_class.volumes.together]
+        for own in rules.anti_affinity:
+            mark = selection_mark((own.selector,))
+            class_rules.append(_NoMarkInDomain(mark, own.topology_key, columns, pod_class.marks, PodAntiAffinity))
+        class_rules += [_host_port(port, columns) for port in rules.host_ports]
+    for carried in columns.marks.terms_on(pod_class.selected):
+        if carried.weight is None:
+            mark = term_mark(carried)
+            rule = _NoMarkInDomain(mark, carried.topology_key, columns, pod_class.marks, AntiAffinityOfOthers)
+            class_rules.append(rule)
+    class_rules += [_exclusive_claim(key, columns) for key in pod_class.volumes.exclusive]
+    class_rules += [_unbound_shared_claim(key, columns) for key in pod_class.volumes.together]
     return class_rules
 
 
@@ -169,13 +169,13 @@ class _PodAffinity:
 
 
 class _NoMarkInDomain:
-    """No pod with a mark may be in the domain."""
+    """No pod with a mark may be in the domain: one that an anti-affinity of the class selects, or one that has such."""
 
     def __init__(
-        self, mark: str, key: str, columns: NodeColumns, *, code: type[NodeReason], marks: tuple[str, ...]
+        self, mark: str, key: str, columns: NodeColumns, own_marks: tuple[str, ...], code: type[NodeReason]
     ) -> None:
         self._sums = columns.marks.sums(mark, key, columns.label_values(key))
-        self._is_own = mark in marks
+        self._is_own = mark in own_marks
         self._key = key
         self._columns = columns
         self._code = code
@@ -188,68 +188,53 @@ class _NoMarkInDomain:
         return np.minimum(limits, np.where(self._sums.codes >= 0, 1, NO_LIMIT)) if self._is_own else limits
 
 
-def _pod_anti_affinity(term: PodTerm, columns: NodeColumns, marks: tuple[str, ...]) -> _NoMarkInDomain:
-    """No pod that an anti-affinity term of the class selects may be in the domain."""
-    mark = selection_mark((term.selector,))
-    return _NoMarkInDomain(mark, term.topology_key, columns, code=PodAntiAffinity, marks=marks)
+class _RefusedRows:
+    """Nodes are refused by what is on them, or elsewhere; the others take a number of pods at most."""
 
-
-def _anti_affinity_of_others(term: CarriedTerm, columns: NodeColumns, marks: tuple[str, ...]) -> _NoMarkInDomain:
-    """No pod may be in the domain that has an own anti-affinity to the class."""
-    return _NoMarkInDomain(term_mark(term), term.topology_key, columns, code=AntiAffinityOfOthers, marks=marks)
-
-
-class _HostPort:
-    """No pod on the node may hold the port."""
-
-    def __init__(self, port: HostPort, columns: NodeColumns) -> None:
-        self._columns = columns
-        self._port = port
-        self._marks = [port_mark(other) for other in columns.marks.conflicting_ports(port)]
+    def __init__(
+        self,
+        columns: NodeColumns,
+        code: type[NodeReason],
+        detail: dict[str, str],
+        refused: Callable[[], Flags],
+        *,
+        most: int = NO_LIMIT,
+    ) -> None:
+        self._columns, self._code, self._detail, self._refused, self._most = columns, code, detail, refused, most
 
     def filters(self) -> list[MaskFilter]:
-        detail = {"port": f"{self._port.protocol} {self._port.port}"}
-        return [MaskFilter(self._columns, HostPortTaken, _rows_with(self._marks, self._columns), detail)]
+        return [MaskFilter(self._columns, self._code, self._refused(), self._detail)]
 
     def limits(self) -> Ints:
-        return np.minimum(_limits(_rows_with(self._marks, self._columns)), 1)
+        return np.minimum(_limits(self._refused()), self._most)
 
 
-class _ExclusiveClaim:
+def _host_port(port: HostPort, columns: NodeColumns) -> _RefusedRows:
+    """No pod on the node may hold the port."""
+    marks = [port_mark(other) for other in columns.marks.conflicting_ports(port)]
+    detail = {"port": f"{port.protocol} {port.port}"}
+    return _RefusedRows(columns, HostPortTaken, detail, lambda: _rows_with(marks, columns), most=1)
+
+
+def _exclusive_claim(claim: str, columns: NodeColumns) -> _RefusedRows:
     """A ReadWriteOncePod claim is of one pod, wherever that is."""
 
-    def __init__(self, claim: str, columns: NodeColumns) -> None:
-        self._claim = claim
-        self._columns = columns
-
-    def filters(self) -> list[MaskFilter]:
-        return [MaskFilter(self._columns, VolumeInUse, self._taken(), {"claim": self._claim})]
-
-    def limits(self) -> Ints:
-        return np.minimum(_limits(self._taken()), 1)
-
-    def _taken(self) -> Flags:
-        flags = _rows_with([claim_mark(self._claim)], self._columns)
+    def taken() -> Flags:
+        flags = _rows_with([claim_mark(claim)], columns)
         flags[:] = flags.any()
         return flags
 
+    return _RefusedRows(columns, VolumeInUse, {"claim": claim}, taken, most=1)
 
-class _UnboundSharedClaim:
+
+def _unbound_shared_claim(claim: str, columns: NodeColumns) -> _RefusedRows:
     """A claim that is not bound yet will be where the first pod that uses it goes."""
 
-    def __init__(self, claim: str, columns: NodeColumns) -> None:
-        self._claim = claim
-        self._columns = columns
-
-    def filters(self) -> list[MaskFilter]:
-        return [MaskFilter(self._columns, VolumeOutOfReach, self._elsewhere(), {"constraint": self._claim})]
-
-    def limits(self) -> Ints:
-        return _limits(self._elsewhere())
-
-    def _elsewhere(self) -> Flags:
-        flags = _rows_with([claim_mark(self._claim)], self._columns)
+    def elsewhere() -> Flags:
+        flags = _rows_with([claim_mark(claim)], columns)
         return ~flags if flags.any() else flags
+
+    return _RefusedRows(columns, VolumeOutOfReach, {"constraint": claim}, elsewhere)
 
 
 def _limits(refused: Flags) -> Ints:

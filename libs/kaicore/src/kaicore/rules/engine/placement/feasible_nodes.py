@@ -7,7 +7,7 @@ for. They are computed at once for rows that are alike, and added to the scores 
 """
 
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -17,7 +17,7 @@ import numpy as np
 from kaicore.policy import MOST, NodeFinding
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
-from kaicore.rules.engine.constraints.class_filters import ClassFilters, ReservedNodes
+from kaicore.rules.engine.constraints.class_filters import ClassFilters, ExcludedNodes
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.lasting_reasons import failing, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
@@ -70,6 +70,8 @@ class FeasibleNodes:
     """A cycle's knowledge of a class.
 
     Attributes:
+        eligible: rows that may take a pod, whatever is free there.
+        need: a pod's amounts, over the columns' resources.
         filters: which decide which rows may take a pod, and tell why others may not.
         share: the fit of the class's share on the nodes' GPUs; None for a class without one.
     """
@@ -81,11 +83,7 @@ class FeasibleNodes:
         config: EngineConfig,
         *,
         states: RowStates,
-        rejecting: Mapping[int, str],
-        reserved: Sequence[ReservedNodes] = (),
-        suspects: Mapping[int, str],
-        avoid: Collection[int] = (),
-        turns: Ints | None = None,
+        excluded: ExcludedNodes,
         among: Flags | None = None,
         doubts: Doubts | None = None,
         room: Callable[[], RoomForWork | None] = lambda: None,
@@ -97,10 +95,7 @@ class FeasibleNodes:
         """Evaluate the class on all rows.
 
         Args:
-            rejecting: rows that rejected such a pod and have not changed since, with the kubelet's reason.
-            reserved: the nodes of the reservations that keep the class off.
-            suspects: rows that are suspect for such pods, and why.
-            turns: by row, how many other replicas take it before this one; None where this one has all rows.
+            excluded: rows that certain classes do not get, or get last.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
             room: returns that for recent work; None where it does not matter.
@@ -111,19 +106,9 @@ class FeasibleNodes:
                 either; None where there is none.
         """
         self._class, self._columns, self._config = pod_class, columns, config
-        self._need = columns.vector(pod_class.requests)
+        self.need: Ints = columns.vector(pod_class.requests)
         self.filters: ClassFilters = (
-            ClassFilters(
-                pod_class,
-                columns,
-                config,
-                states=states,
-                rejecting=rejecting,
-                reserved=reserved,
-                suspects=suspects,
-                doubts=doubts,
-                policies=policies,
-            )
+            ClassFilters(pod_class, columns, config, states=states, excluded=excluded, doubts=doubts, policies=policies)
             if like is None or policies is None
             else like.filters.with_policies(policies)
         )
@@ -137,20 +122,20 @@ class FeasibleNodes:
         self._rules = ClassRules(
             pod_class, columns, config, self._numa, counts=counts, replaced=replaced, known=states.said
         )
+        self._among, self._turns, self._avoid = among, excluded.turns, excluded.avoid.get(pod_class.key, set())
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
-        self._handicap: Ints = rank_by_cycle(columns, turns, avoid, self._rules.work)
+        self._handicap: Ints = rank_by_cycle(columns, self._turns, self._avoid, self._rules.work)
         if policies is not None:
             self._handicap = policies.handicap(self._handicap)
         #: The same memory, of which single elements are read faster.
         self._handicap_of = self._handicap.data
-        self._among, self._turns, self._avoid = among, turns, avoid
-        self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
-        self._eligible_bytes = self._eligible.tobytes()
+        self.eligible: Flags = self.filters.eligible if among is None else self.filters.eligible & among
+        self._eligible_bytes = self.eligible.tobytes()
         #: States of nodes that admit a pod for certain, whatever comes; of a share, what `ShareFit.likeness` tells.
         self._admitting: set[object] = set()
         #: Scores of rows that were refused only for what is not known of them yet.
         self._doubtful: dict[int, int] = {}
-        self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
+        self._all_eligible = np.count_nonzero(self.eligible) == len(columns.names)
         rows = len(columns.present)
         self._ranking = Ranking(rows, None if policies is None else policies.shared_levels)
         #: How many of the cycle's charges are taken into account.
@@ -171,7 +156,7 @@ class FeasibleNodes:
         #: Scores of rows that refused a pod when asked, until they change; for classes that are like this one.
         self._passed_over: dict[int, int] = {}
         #: Whether another class may take over the scores of its rows.
-        self._shares = not (policies is None or policies.live or avoid)
+        self._shares = not (policies is None or policies.live or self._avoid)
         #: Where rows are evaluated, for a class that is like another one; with that one's ranking and `_passed_over`.
         self._like: tuple[FeasibleNodes, Ranking, dict[int, int]] | None = None
         self._look_at_all()
@@ -187,13 +172,13 @@ class FeasibleNodes:
         if policies.fill != self._policies.fill:
             return None
         filters = self.filters.with_policies(policies)
-        eligible = self._eligible
+        eligible = self.eligible
         if filters.eligible is not self.filters.eligible:
             eligible = filters.eligible if self._among is None else filters.eligible & self._among
-            if (eligible & ~self._eligible).any():
+            if (eligible & ~self.eligible).any():
                 return None
-            if np.array_equal(eligible, self._eligible):
-                eligible = self._eligible
+            if np.array_equal(eligible, self.eligible):
+                eligible = self.eligible
         return copy(self).taking_over(self, policies, filters, eligible)
 
     def taking_over(
@@ -202,7 +187,7 @@ class FeasibleNodes:
         """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
         levels, ranking = policies.shared_levels, self._ranking
         self.filters, self._policies = filters, policies
-        if eligible is self._eligible and levels is not None and ranking.has_levels and not self.doubted:
+        if eligible is self.eligible and levels is not None and ranking.has_levels and not self.doubted:
             # What rows refuse one of them when asked, they refuse the other: nothing but the levels is its own.
             self._like, self._ranking = (like, ranking, {}), Ranking(len(ranking.by_row), levels, ranking.by_row)
             return self
@@ -210,8 +195,8 @@ class FeasibleNodes:
         before = ranking.by_row.copy()
         if self._passed_over:
             before[[*self._passed_over]] = [*self._passed_over.values()]
-        if eligible is not self._eligible:
-            self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
+        if eligible is not self.eligible:
+            self.eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before[~eligible] = _NO
         self._doubtful, self._passed_over = {}, {}
         self._ranking = Ranking(len(before), levels, before)
@@ -413,18 +398,13 @@ class FeasibleNodes:
 
         Rows without room are distinguished as well, for room may be made there.
         """
-        able = self._eligible & (self._ranking.by_row != _NO)
-        return self._constraints.scores(able if able.any() else self._eligible)
-
-    @property
-    def zoned(self) -> bool:
-        """True if the number of pods that a row takes may depend on zones."""
-        return self._config.numa and not self._numa.asks_nothing
+        able = self.eligible & (self._ranking.by_row != _NO)
+        return self._constraints.scores(able if able.any() else self.eligible)
 
     def by_zones(self, rows: Ints) -> Ints:
-        """Return those of some rows where it depends on zones how many pods they take, for a class that is `zoned`."""
+        """Return those of some rows where it depends on zones how many pods of the class they take."""
         zoned: Ints = rows[self._columns.zones.zone_count[rows] > 0]
-        return zoned
+        return zoned if self._config.numa and not self._numa.asks_nothing else zoned[:0]
 
     def doubts_about(self, row: int) -> object:
         """Return a key that is equal for rows of one state about which the doubts are the same."""
@@ -440,16 +420,6 @@ class FeasibleNodes:
         if self.share is not None and not (self.share.admits(row) and self.share.keeps(row)):
             return False
         return self._numa.admits(row) and keeps and self._numa.is_certain(row, created_at=created_at)
-
-    @property
-    def eligible(self) -> Flags:
-        """Rows that may take a pod, whatever is free there."""
-        return self._eligible
-
-    @property
-    def need(self) -> Ints:
-        """A pod's amounts, over the columns' resources."""
-        return self._need
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Predict the zones that a pod gets on a row; None when nothing of it is bound to zones."""
@@ -562,7 +532,7 @@ class FeasibleNodes:
         if len(rows) > _FEW:
             charged = np.zeros(len(by_row), np.bool_)
             charged[np.frombuffer(rows, np.int64)] = True
-            every = np.flatnonzero(charged & self._eligible)
+            every = np.flatnonzero(charged & self.eligible)
             self._ranking.set_many(every, by_row[every])
             if passed_over:
                 self._ranking.set_few((row, passed_over[row]) for row in every.tolist() if row in passed_over)
@@ -621,7 +591,7 @@ class FeasibleNodes:
     def _without_full(self, rows: Ints) -> list[int]:
         """Leave out rows that may take no pod, and those of which it is known from their states that they take none."""
         if not self._all_eligible:
-            rows = rows[self._eligible[rows]]
+            rows = rows[self.eligible[rows]]
         states = self._states.states(rows)
         self._reserve()
         full = self._scores_by_state.take(states) == _NO
@@ -634,7 +604,7 @@ class FeasibleNodes:
         return left
 
     def _look_at_all(self) -> None:
-        rows = np.flatnonzero(self._eligible)
+        rows = np.flatnonzero(self.eligible)
         if len(rows) <= _FEW and self.filters.room.failing(rows).all():
             # A full small cluster is looked at for each class that waits, in each cycle.
             return
@@ -646,7 +616,7 @@ class FeasibleNodes:
             self._refresh(rows)
 
     def _refresh(self, rows: Ints) -> None:
-        rows = rows[self._eligible[rows]]
+        rows = rows[self.eligible[rows]]
         if len(rows):
             scores = self._scores(rows, self._states.states(rows))
             self._ranking.set_many(rows, self._final(rows, scores, self._handicap[rows]))
@@ -670,7 +640,8 @@ class FeasibleNodes:
             examples = np.full(self._states.count, -1)
             # Of equal ones the last is kept.
             examples[states[unknown][::-1]] = rows[unknown][::-1]
-            self._find_scores(np.sort(examples[examples >= 0]))
+            first = np.sort(examples[examples >= 0])
+            self._scores_by_state[self._states.states(first)] = self._evaluated(first)
             scores = self._scores_by_state.take(states)
         if self.share is not None:
             scores[self.share.costs(rows) == NONE] = _NO
@@ -678,12 +649,6 @@ class FeasibleNodes:
         if len(able) and self.row_rules:
             scores[able] += self.row_rules.of_rows(rows[able], states[able])
         return scores
-
-    def _find_scores(self, rows: Ints) -> None:
-        """Evaluate rows, and keep their scores for all rows of the same states."""
-        scores, states = self._evaluated(rows), self._states.states(rows)
-        self._reserve()
-        self._scores_by_state[states] = scores
 
     def _reserve(self) -> None:
         """Make room for the scores of all states."""

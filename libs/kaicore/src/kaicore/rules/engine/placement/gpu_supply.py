@@ -12,15 +12,19 @@ import numpy as np
 
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, WHOLE
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.model.pod import Amounts, Container, Pod, QosClass
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER
 
 #: Attributes of which each copy has its own.
 _KEPT_APART = ("_rows", "_of_row", "_used", "_pods", "_leaving", "_opened", "_zones", "_kinds", "_kind", "_exposed")
 #: Of so many kinds of rows, numbers begin anew.
 _MOST_KINDS = 1 << 16
+#: Begins the uid of a planned reservation pod.
+PLANNED = "gpu-group/"
+_ONE = {GPU: 1}
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
@@ -326,6 +330,26 @@ class GpuSupply:
             more = max(rows - len(self._kind), len(self._kind))
             self._kind += [0] * more
             self._kinds = np.concatenate([self._kinds, np.zeros(more, np.int64)])
+
+
+def planned_uid(group: str) -> str:
+    """Return the uid by which the planned reservation pod of a GPU group is known."""
+    return f"{PLANNED}{group}"
+
+
+def planned_pod(namespace: str, name: str, group: str) -> Pod:
+    """Return the reservation pod of a GPU group as it will be made."""
+    return Pod(
+        uid=planned_uid(group),
+        namespace=namespace,
+        name=name,
+        resource_version="",
+        created_at=0,
+        scheduler_name=DEFAULT_SCHEDULER,
+        qos=QosClass.BEST_EFFORT,
+        containers=(Container("resource-reservation", requests=_ONE, limits=_ONE),),
+        labels={GPU_GROUP_LABEL: group},
+    )
 
 
 def charged_gpus(charge: ZoneCharge) -> int:

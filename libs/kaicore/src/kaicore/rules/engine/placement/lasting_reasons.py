@@ -46,11 +46,12 @@ class SettledClasses:
 
     Attributes:
         by_key: reasons by the class's key.
+        facts: all that they depend on besides the class.
     """
 
     def __init__(self, facts: tuple[object, ...]) -> None:
         self.by_key: dict[str, LastingReasons] = {}
-        self._facts = facts
+        self.facts = facts
 
     @classmethod
     def of(cls, columns: NodeColumns, config: EngineConfig) -> "SettledClasses | None":
@@ -59,13 +60,9 @@ class SettledClasses:
             return None
         facts, memory = _facts(columns, config), columns.zones.remembered
         kept: SettledClasses | None = memory.settled
-        if kept is None or not kept.is_of(facts) or len(kept.by_key) > _MOST_CLASSES:
+        if kept is None or kept.facts != facts or len(kept.by_key) > _MOST_CLASSES:
             kept = memory.settled = cls(facts)
         return kept
-
-    def is_of(self, facts: tuple[object, ...]) -> bool:
-        """Tell whether they were settled on nodes of which this is true."""
-        return self._facts == facts
 
     def settle(self, pod_class: PodClass, filters: ClassFilters, rows: Ints) -> None:
         """Keep the reasons of a class, as its filters have them, about all rows that are nodes."""

@@ -5,8 +5,7 @@ divided. Where kubelets bind zones, pods are put on one node of each kind until 
 kubelet leaves free are not known otherwise.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import islice, takewhile
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
-from kaicore.rules.engine.constraints.class_filters import ReservedNodes
+from kaicore.rules.engine.constraints.class_filters import ExcludedNodes
 from kaicore.rules.engine.constraints.node_filter import RoomFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, FollowingPod
@@ -24,7 +23,7 @@ from kaicore.rules.engine.placement.lasting_reasons import SettledClasses, most_
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, distinct, key_without_work
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
-from kaicore.rules.engine.placement.row_states import Before, RowStates
+from kaicore.rules.engine.placement.row_states import Before
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.policies.class_policies import ClassPolicies, NodePolicies
 from kaicore.rules.engine.work.workload import Member
@@ -33,58 +32,14 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
-
-def row_counts(
-    feasible: FeasibleNodes,
-    statement: Statement,
-    put: Callable[[int], None],
-    *,
-    most: int,
-    created_at: int,
-    among: Ints | None = None,
-) -> Ints:
-    """Count; shape (rows,).
-
-    Args:
-        feasible: of the class, as the rows are now.
-        statement: of the rows; what is tried is rolled back.
-        put: puts a pod of the class on a row, what it leaves for the rules of others aside.
-        most: more are not counted.
-        created_at: when the pods were created, seconds since the epoch.
-        among: rows that are counted, the others are 0; None for all.
-    """
-    counts = feasible.counts(most, among)
-    if not feasible.zoned:
-        return counts
-    rows = feasible.by_zones(np.flatnonzero(counts))
-    for alike in _alike(feasible, statement.states, rows):
-        example = int(alike[0])
-        taken, wanted, savepoint = 0, int(counts[alike].max()), statement.savepoint()
-        while taken < wanted and feasible.zones_take(example, created_at=created_at):
-            put(example)
-            taken += 1
-        statement.rollback(savepoint)
-        counts[alike] = np.minimum(counts[alike], taken)
-        if not taken:
-            for row in alike.tolist():
-                # So that it is remembered which rows are uncertain.
-                feasible.takes(row, created_at=created_at)
-    return counts
-
-
-def _alike(feasible: FeasibleNodes, states: RowStates, rows: Ints) -> list[Ints]:
-    groups: dict[tuple[int, object], list[int]] = {}
-    for row, state in zip(rows.tolist(), states.states(rows).tolist(), strict=True):
-        groups.setdefault((state, feasible.doubts_about(row)), []).append(row)
-    return [np.array(group, np.int64) for group in groups.values()]
-
-
 _NOTHING = ZoneCharge()
-
-#: Where no other replica may be filling a row: later than the creation of any pod, seconds since the epoch.
-NO_CLAIM = 2**63 - 1
+#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
+_MOST_PODS = 2**31
+#: Of so many rows at most one may have changed for it to be worth while to count these alone.
+_PART = 4
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
@@ -130,38 +85,6 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
         """The pod there, if it comes later: what it opens is not for others now."""
         charge = self.pod_charge
         return msgspec.structs.replace(charge, hidden=True) if self.gpus else charge
-
-
-@dataclass(frozen=True, slots=True)
-class ExcludedNodes:
-    """Rows that certain classes do not get, or get last, because of what happened there or who else takes them.
-
-    Attributes:
-        rejecting: by class key, the rows that rejected such a pod and have not changed since, with the
-            kubelet's reason.
-        reserved: by name, the nodes of each reservation that keeps any class off.
-        suspects: by kind of work, and by class key, the rows that are suspect for it, and why.
-        avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
-        turns: by row, how many other replicas take it before this one; None where this one has all rows.
-        left_to_others: rows where another replica is to decide first about what became free; None where this one has
-            all rows.
-        wanted_by_others: by row, when the first pod was created for which another replica may be filling it right now,
-            seconds since the epoch, and `NO_CLAIM` where there is none; None where there is none anywhere.
-    """
-
-    rejecting: Mapping[str, dict[int, str]] = field(default_factory=dict)
-    avoid: Mapping[str, set[int]] = field(default_factory=dict)
-    turns: Ints | None = None
-    left_to_others: Flags | None = None
-    wanted_by_others: Ints | None = None
-    reserved: Mapping[str, ReservedNodes] = field(default_factory=dict)
-    suspects: Mapping[str, dict[int, str]] = field(default_factory=dict)
-
-    def suspects_for(self, pod_class: PodClass) -> dict[int, str]:
-        """Return the rows that are suspect for a class."""
-        if not self.suspects:
-            return {}
-        return self.suspects.get(pod_class.kind, {}) | self.suspects.get(pod_class.key, {})
 
 
 def in_placement_order(
@@ -243,6 +166,9 @@ class Placer:
         self._unruled: dict[str, FeasibleNodes] = {}
         #: See `_short`, by the class's key, and how many charges there were then.
         self._shorts: dict[str, tuple[int, RoomFilter | None]] = {}
+        #: By class, and by time of creation where that matters: how many changes of rows are taken into account, and
+        #: the counts.
+        self._kept_counts: dict[tuple[str, int], tuple[int, Ints]] = {}
 
     def feasible_nodes(self, pod_class: PodClass) -> FeasibleNodes:
         """Return which rows can take pods of a class as they are now."""
@@ -283,17 +209,12 @@ class Placer:
     def _looked_at(
         self, pod_class: PodClass, policies: ClassPolicies | None, *, charges: int, like: FeasibleNodes | None = None
     ) -> FeasibleNodes:
-        excluded = self._excluded_nodes
         return FeasibleNodes(
             pod_class,
             self.statement.columns,
             self._config,
-            rejecting=excluded.rejecting.get(pod_class.key, {}),
-            reserved=[excluded.reserved[name] for name in pod_class.kept_off],
-            suspects=excluded.suspects_for(pod_class),
             states=self.statement.states,
-            avoid=excluded.avoid.get(pod_class.key, ()),
-            turns=excluded.turns,
+            excluded=self._excluded_nodes,
             among=self._rows,
             doubts=self._doubts,
             room=self._room,
@@ -463,18 +384,55 @@ class Placer:
             created_at: when the pods were created, seconds since the epoch; matters to what is not known for certain.
             among: rows that are counted, the others are 0; None for all.
         """
+        feasible, statement = self.feasible_nodes(pod_class), self.statement
+        counts = feasible.counts(most, among)
+        for alike in self._alike_by_zones(feasible, np.flatnonzero(counts)):
+            row = int(alike[0])
+            taken, wanted, savepoint = 0, int(counts[alike].max()), statement.savepoint()
+            while taken < wanted and feasible.zones_take(row, created_at=created_at):
+                gpus = self._parts(feasible, row, f"?{statement.savepoint()}", created_at)
+                predicted = feasible.predict(row)
+                charge, arrival = self._coming(pod_class, predicted, created_at)
+                statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival, gpus=gpus))
+                taken += 1
+            statement.rollback(savepoint)
+            counts[alike] = np.minimum(counts[alike], taken)
+            if not taken:
+                for other in alike.tolist():
+                    # So that it is remembered which rows are uncertain.
+                    feasible.takes(other, created_at=created_at)
+        return counts
+
+    def _alike_by_zones(self, feasible: FeasibleNodes, rows: Ints) -> list[Ints]:
+        """Return those of some rows where it depends on zones how many pods they take, by what they have in common."""
+        rows, groups = feasible.by_zones(rows), dict[tuple[int, object], list[int]]()
+        for row, state in zip(rows.tolist(), self.statement.states.states(rows).tolist(), strict=True):
+            groups.setdefault((state, feasible.doubts_about(row)), []).append(row)
+        return [np.array(group, np.int64) for group in groups.values()]
+
+    def kept_counts(self, sample: Member) -> Ints:
+        """Return how many pods of a class each row takes as it is now, whatever the others get; not to be changed.
+
+        They are kept between calls: only changed rows are counted again.
+        """
+        pod_class, touched = self.class_of(sample), self.statement.touched
         feasible = self.feasible_nodes(pod_class)
-
-        def put(row: int) -> None:
-            gpus = self._parts(feasible, row, f"?{self.statement.savepoint()}", created_at)
-            predicted = feasible.predict(row)
-            charge = _NOTHING if predicted is None else predicted.charge
-            arrival = None
-            if self._doubts is not None and predicted is not None:
-                arrival = Arrival(pod_class.aligned, charge, created_at)
-            self.statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival, gpus=gpus))
-
-        return row_counts(feasible, self.statement, put, most=most, created_at=created_at, among=among)
+        # Gangs differ in it, so that each would count anew.
+        created_at = sample.pod.created_at if feasible.doubted else 0
+        key = pod_class.key, created_at
+        kept = self._kept_counts.get(key)
+        changed = None if kept is None else np.array(sorted(set(touched[kept[0] :])), np.int64)
+        # Rules about other pods look beyond the row.
+        if kept is None or changed is None or feasible.non_monotonic or len(changed) * _PART > len(kept[1]):
+            counts = self.counts(pod_class, most=_MOST_PODS, created_at=created_at)
+        elif not len(changed):
+            return kept[1]
+        else:
+            counts = kept[1].copy()
+            fresh = self.counts(pod_class, most=_MOST_PODS, created_at=created_at, among=changed)
+            counts[changed] = fresh[changed]
+        self._kept_counts[key] = len(touched), counts
+        return counts
 
     def _put(self, member: Member, row: int, feasible: FeasibleNodes, pod_class: PodClass) -> Assignment:
         if self._observer is not None:
@@ -482,11 +440,8 @@ class Placer:
         # Its reservation pods come to the kubelet before the pod.
         gpus = self._parts(feasible, row, member.pod.uid, member.pod.created_at)
         predicted = feasible.predict(row)
-        charge = _NOTHING if predicted is None else predicted.charge
+        charge, arrival = self._coming(pod_class, predicted, member.pod.created_at)
         volumes, devices = feasible.volumes(row), feasible.devices(row)
-        arrival = None
-        if self._doubts is not None and predicted is not None:
-            arrival = Arrival(pod_class.aligned, charge, member.pod.created_at)
         pod_charge = PodCharge(
             member.pod.uid,
             row,
@@ -501,6 +456,15 @@ class Placer:
         placement = None if predicted is None else predicted.placement
         charge = self.statement.place(pod_charge).charge
         return Assignment(member, row, charge, placement, pod_class, volumes, devices, gpus)
+
+    def _coming(
+        self, pod_class: PodClass, predicted: PredictedPlacement | None, created_at: int
+    ) -> tuple[ZoneCharge, Arrival | None]:
+        """Return what a pod is charged with on zones, and what is in doubt of that."""
+        if predicted is None:
+            return _NOTHING, None
+        charge = predicted.charge
+        return charge, None if self._doubts is None else Arrival(pod_class.aligned, charge, created_at)
 
     def _parts(self, feasible: FeasibleNodes, row: int, uid: str, created_at: int) -> tuple[GivenPart, ...]:
         """Return the parts of GPUs that a pod gets on a row, and open what it takes for that.

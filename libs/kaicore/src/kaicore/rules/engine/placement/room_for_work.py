@@ -75,7 +75,11 @@ class NodeRoom(NamedTuple):
 
 
 class RoomForWork:
-    """The classes of recent work on the rows of a cycle, with prices as the cycle begins."""
+    """The classes of recent work on the rows of a cycle, with prices as the cycle begins.
+
+    Attributes:
+        asked: columns of the resources that matter: of those that any of the classes asks for.
+    """
 
     def __init__(self, mix: Sequence[RecentClass], columns: NodeColumns) -> None:
         """Args:
@@ -88,15 +92,14 @@ class RoomForWork:
         self._shared: Ints = np.array([share.devices for share in shares if share is not None], np.int64)
         *vectors, gpus = _vectors(columns, mix, {GPU: 1} if len(self._shares) else {})
         needs = np.stack(vectors)
-        #: Columns of resources that any of the classes asks for.
-        self._asked: Ints = np.flatnonzero(needs.any(axis=0) | gpus.astype(bool))
+        self.asked: Ints = np.flatnonzero(needs.any(axis=0) | gpus.astype(bool))
         #: The place of GPUs among them, if any class shares one.
-        self._gpu = int(np.flatnonzero(self._asked == columns.resources[GPU])[0]) if len(self._shares) else -1
+        self._gpu = int(np.flatnonzero(self.asked == columns.resources[GPU])[0]) if len(self._shares) else -1
         claimed = np.array([one.claimed for one in mix], np.int64)
         self._any_claimed = bool(claimed.any())
-        devices = np.isin(self._asked, [column for name, column in columns.resources.items() if not is_native(name)])
+        devices = np.isin(self.asked, [column for name, column in columns.resources.items() if not is_native(name)])
         # Devices of claims are one more resource.
-        needs, devices = np.column_stack([needs[:, self._asked], claimed]), np.append(devices, True)
+        needs, devices = np.column_stack([needs[:, self.asked], claimed]), np.append(devices, True)
         if not self._any_claimed:
             needs, devices = needs[:, :-1], devices[:-1]
         #: By resource and class, whether it is a device that the class asks for.
@@ -170,20 +173,14 @@ class RoomForWork:
         means = ((place, int(amount) * 1000 // max(size, 1)) for place, amount in enumerate(amounts))
         return [(place, mean) for place, mean in means if mean and not self._is_device[place]]
 
-    @property
-    def asked(self) -> Ints:
-        """Columns of the resources that matter."""
-        return self._asked
-
     def free(self, columns: NodeColumns, row: int) -> Ints:
         """Return what one row has free of the resources that matter."""
-        free: Ints = columns.allocatable[row].take(self._asked) - columns.used[row].take(self._asked)
+        free: Ints = columns.allocatable[row].take(self.asked) - columns.used[row].take(self.asked)
         return free
 
     def of_rows(self, columns: NodeColumns, rows: Ints, *, claimable: Ints) -> NodeRoom:
         """Return what rows have free."""
-        asked = self._asked
-        free = columns.allocatable[rows][:, asked] - columns.used[rows][:, asked]
+        free = columns.allocatable[rows][:, self.asked] - columns.used[rows][:, self.asked]
         return NodeRoom(free, claimable, columns.gpus.free_parts(rows))
 
     def taken(self, before: NodeRoom, after: NodeRoom, patterns: Ints) -> Ints:

@@ -16,10 +16,16 @@ import numpy as np
 from kaicore.policy import NodeFinding
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
-from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, charged_gpus, padded
+from kaicore.rules.engine.placement.gpu_supply import (
+    GivenPart,
+    Reservation,
+    charged_gpus,
+    padded,
+    planned_pod,
+    planned_uid,
+)
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
-from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_uid
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.events.payloads import GpuOpened

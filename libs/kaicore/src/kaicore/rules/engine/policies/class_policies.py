@@ -366,6 +366,12 @@ class ClassPolicies:
     Attributes:
         live: whether any of them is asked again after charges.
         rescores: whether `of_rows` changes any score.
+        alike: the same for classes about which the policies say the same as long as the cycle lasts.
+        refusals: the nodes that each policy refuses that filters.
+        levels: by row, how much the policies prefer it; None where none says.
+        shared_levels: the same, for rankings.
+        fill: the same for classes for which the policies fill the same bands alike, as long as the cycle lasts.
+        fills_fullness: whether they fill the band of fullness once for all.
     """
 
     def __init__(
@@ -392,34 +398,18 @@ class ClassPolicies:
                 work = _work_of(pod_class, one.setting)
                 self._live.append((one, work, policies.ask(one, work, columns, find)))
         answers = [*once, *(given for _, _, given in self._live)]
-        self._say = _Say(answers, policies.rows, live=True) if self._live else policies.together(once)
+        self._say = say = _Say(answers, policies.rows, live=True) if self._live else policies.together(once)
+        self.alike: object = say
+        self.refusals: Sequence[RefusedNodes] = say.refusals
+        self.levels, self.shared_levels, self.fill = say.levels, say.shared_levels, say.fill
+        self.fills_fullness = say.full is not None
         self.live = bool(self._live)
         self.rescores = self.live or bool(self._say.replaced)
-
-    @property
-    def alike(self) -> object:
-        """The same for classes about which the policies say the same as long as the cycle lasts."""
-        return self._say
-
-    @property
-    def refusals(self) -> Sequence[RefusedNodes]:
-        """The nodes that each policy refuses that filters."""
-        return self._say.refusals
 
     @property
     def refused(self) -> Flags | None:
         """By row, whether any of them refuses it; None where they refuse none, or live ones say that anew."""
         return self._say.refused if self._say.refuses and not self.live else None
-
-    @property
-    def levels(self) -> Ints | None:
-        """By row, how much the policies prefer it; None where none says."""
-        return self._say.levels
-
-    @property
-    def shared_levels(self) -> Levels | None:
-        """The same, for rankings."""
-        return self._say.shared_levels
 
     def renew(self, charged: Collection[int]) -> Ints:
         """Ask the live policies again, about the nodes as they are charged now; returns the rows that this changes.
@@ -441,11 +431,6 @@ class ClassPolicies:
             self._say.renew(renewed)
         return renewed
 
-    @property
-    def fills_fullness(self) -> bool:
-        """True if they fill the band of fullness once for all."""
-        return self._say.full is not None
-
     def handicap(self, below: Ints) -> Ints:
         """Return what rows' scores are below those of their states, by that band too; nobody is to change it.
 
@@ -453,11 +438,6 @@ class ClassPolicies:
             below: what they are without it.
         """
         return self._policies.handicap(self._say, below)
-
-    @property
-    def fill(self) -> object:
-        """The same for classes for which the policies fill the same bands alike, as long as the cycle lasts."""
-        return self._say.fill
 
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that live ones refuse now.

@@ -17,13 +17,14 @@ import msgspec
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.class_filters import NO_CLAIM
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.constraints.zones.doubts import Doubts, TrustingDoubts
 from kaicore.rules.engine.constraints.zones.numa_verdicts import configure_kubelets
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, NodeTimeline, Placer, PlacingObserver
+from kaicore.rules.engine.placement.placer import Assignment, NodeTimeline, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.share_fit import reservation_class
@@ -411,20 +412,21 @@ class Session:
             self._release(member, eviction)
             if self.nodes.has_future:
                 self.nodes.future.statement.evict(self.pods.charge_of(member))
-        self.record.evict([eviction for _, eviction in evictions])
+        self.record.add([eviction for _, eviction in evictions])
 
     def count_eviction(self, members: Sequence[Member], *, sign: int = 1) -> None:
         """Count pods as evicted in what budgets allow and Jobs bear, or with `sign=-1` as not evicted."""
         self.budgets.take(members, sign=sign)
         self.failures.take(members, sign=sign)
 
-    def placer_now_on(self, rows: Flags) -> Placer:
-        """Return a placer on some of the nodes as they are now."""
-        return self.placers.on(rows)
+    def savepoint(self) -> tuple[int, int]:
+        """Return where `undo` takes the nodes as they are now, and the accounts, back to."""
+        return self.nodes.statement.savepoint(), self.accounts.savepoint()
 
-    def placer_ahead(self) -> Placer:
-        """Return a placer on another copy of the nodes as they are now, with all that is reserved."""
-        return self.placers.ahead()
+    def undo(self, savepoint: tuple[int, int]) -> None:
+        """Take back what was charged since a savepoint."""
+        self.nodes.statement.rollback(savepoint[0])
+        self.accounts.undo(savepoint[1])
 
     @contextmanager
     def half_of_the_steps(self) -> Iterator[None]:

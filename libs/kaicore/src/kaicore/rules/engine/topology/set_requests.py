@@ -18,7 +18,6 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK, own_rank, placed_rank, rank_order
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.selector import Requirement, meets
@@ -322,13 +321,8 @@ class CycleTopologies:
 
     def of(self, workload: Workload) -> GroupTopology | None:
         """Return what a group asks of its topology; None where it asks for nothing, or nothing that there is."""
-        looked_up = self._look_up(workload)
+        looked_up = self._input.topology_of(workload.group) if workload.constrained else None
         return looked_up if isinstance(looked_up, GroupTopology) else None
-
-    def problem(self, workload: Workload) -> Reason | None:
-        """Return why nothing of a group starts, whatever nodes there are; None if it may."""
-        looked_up = self._look_up(workload)
-        return None if looked_up is None or isinstance(looked_up, GroupTopology) else looked_up
 
     def placed(self, workload: Workload) -> Iterator[HeldPod]:
         """Yield the pods of a group that have a place: that run and stay, that were placed, and with reserved room."""
@@ -432,6 +426,3 @@ class CycleTopologies:
         }
         of_active = {uid: rank for uid, rank in known.items() if uid in places}
         return ranks_by_place(places, of_active, [layer.size for layer in layers])
-
-    def _look_up(self, workload: Workload) -> GroupTopology | Reason | None:
-        return self._input.topology_of(workload.group) if workload.constrained else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, CycleTopologies, GroupPart, HeldPod
-from kaicore.rules.engine.topology.unit_trial import KeptCounts, UnitTrial
+from kaicore.rules.engine.topology.unit_trial import UnitTrial
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
@@ -91,7 +91,6 @@ class StepPlacer:
         self._pending_groups = pending_groups
         self._class_key = class_key
         self._strategy = strategy
-        self._kept_counts: dict[Placer, KeptCounts] = {}
         #: Where pods go if all of their group start, by uid.
         self._planned: dict[str, int] = {}
         #: Keys of groups of which not all that waits fits.
@@ -207,7 +206,7 @@ class StepPlacer:
             parts.append(replace(part, held=[*part.held, *staying]) if staying else part)
         if all(one is part for one, part in zip(parts, trial.parts, strict=True)):
             return outcome
-        beside = UnitTrial(trial.placer, trial.kept_counts, parts, self._also_held(parts), self._strategy)
+        beside = UnitTrial(trial.placer, parts, self._also_held(parts), self._strategy)
         if beside.is_kept({assignment.member.pod.uid: assignment.row for assignment in outcome}):
             return outcome
         trial.placer.statement.rollback(savepoint)
@@ -261,10 +260,7 @@ class StepPlacer:
             ]
             ranks, among = self._topologies.ranks(workload), self._topologies.spread(workload, topology)
             parts.append(GroupPart(workload, topology, members, held, ranks, among))
-        kept_counts = self._kept_counts.get(placer)
-        if kept_counts is None:
-            kept_counts = self._kept_counts[placer] = KeptCounts(placer)
-        return UnitTrial(placer, kept_counts, parts, self._also_held(parts), self._strategy)
+        return UnitTrial(placer, parts, self._also_held(parts), self._strategy)
 
     def _also_held(self, parts: Sequence[GroupPart]) -> list[HeldPod]:
         """Return the pods of groups that are not to be placed now, and that share the constraint of the others."""

@@ -2,8 +2,7 @@
 
 The places are checked against a request's topology constraints, from the places alone.
 
-Its nodes are a placer's rows, on which pods are put on trial. The number of pods of a class that each row takes is kept
-between searches: only changed rows are counted again.
+Its nodes are a placer's rows, on which pods are put on trial.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,42 +27,6 @@ from kaicore.rules.topology.placing.request import (
 from kaicore.rules.topology.placing.search import search
 from kaicore.rules.topology.tree import TopologyColumns
 
-#: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.
-_MOST_PODS = 2**31
-#: Of so many rows at most one may have changed for it to be worth while.
-_PART = 4
-
-
-class KeptCounts:
-    """The counts of one placer's rows, by class."""
-
-    def __init__(self, placer: Placer) -> None:
-        self._placer = placer
-        #: By class, and by time of creation where that matters: how many changes of rows are taken into account, and
-        #: the counts.
-        self._kept: dict[tuple[str, int], tuple[int, PodsByRow]] = {}
-
-    def of(self, sample: Member) -> PodsByRow:
-        """Return how many pods of a class each row takes as it is now, if it gets no others; not to be changed."""
-        pod_class = self._placer.class_of(sample)
-        feasible, touched = self._placer.feasible_nodes(pod_class), self._placer.statement.touched
-        # Gangs differ in it, so that each would count anew.
-        created_at = sample.pod.created_at if feasible.doubted else 0
-        key = pod_class.key, created_at
-        kept = self._kept.get(key)
-        changed = None if kept is None else np.array(sorted(set(touched[kept[0] :])), np.int64)
-        # Rules about other pods look beyond the row.
-        if kept is None or changed is None or feasible.non_monotonic or len(changed) * _PART > len(kept[1]):
-            counts = self._placer.counts(pod_class, most=_MOST_PODS, created_at=created_at)
-        elif not len(changed):
-            return kept[1]
-        else:
-            counts = kept[1].copy()
-            fresh = self._placer.counts(pod_class, most=_MOST_PODS, created_at=created_at, among=changed)
-            counts[changed] = fresh[changed]
-        self._kept[key] = len(touched), counts
-        return counts
-
 
 class PlacerRoom:
     """A placer's rows as `kaicore.rules.topology.placing.request.Room`; pods are numbers in the order given.
@@ -73,9 +36,7 @@ class PlacerRoom:
         samples: a pod of each class.
     """
 
-    def __init__(
-        self, placer: Placer, members: Sequence[Member], kept_counts: KeptCounts, *, among: Flags | None = None
-    ) -> None:
+    def __init__(self, placer: Placer, members: Sequence[Member], *, among: Flags | None = None) -> None:
         """Args:
         placer: on the nodes at one time.
         among: rows that may take pods; None for all.
@@ -84,7 +45,6 @@ class PlacerRoom:
         self.samples: list[Member] = []
         self.placer = placer
         self._members = members
-        self._kept_counts = kept_counts
         self._among = among
         #: Where pods were put, each with the savepoint before it.
         self._trail: list[tuple[int, Assignment]] = []
@@ -154,7 +114,7 @@ class PlacerRoom:
             self._trail.pop()
 
     def _count(self, pod_class: int) -> PodsByRow:
-        return self._kept_counts.of(self.samples[pod_class])
+        return self.placer.kept_counts(self.samples[pod_class])
 
     def _place(self, member: Member, row: int) -> Assignment | None:
         return self.placer.place_on(member, row)
@@ -232,13 +192,11 @@ class UnitTrial:
     def __init__(
         self,
         placer: Placer,
-        kept_counts: KeptCounts,
         parts: Sequence[GroupPart],
         also_held: Sequence[HeldPod],
         strategy: TopologyStrategy,
     ) -> None:
         self.placer = placer
-        self.kept_counts = kept_counts
         self.asked = placing_request(parts, also_held)
         self.parts = parts
         self._also_held = also_held
@@ -252,7 +210,7 @@ class UnitTrial:
 
     def search(self, among: Flags | None = None) -> list[Assignment] | Refused:
         """Place the pods by the search, on some rows or on any; where it refuses, nothing is changed."""
-        room = PlacerRoom(self.placer, self.asked.members, self.kept_counts, among=among)
+        room = PlacerRoom(self.placer, self.asked.members, among=among)
         refused = self.search_in(room)
         return room.assignments if refused is None else refused
 
@@ -310,20 +268,8 @@ class UnitTrial:
         }
         if not nominated:
             return None
-        first = UnitTrial(
-            self.placer,
-            self.kept_counts,
-            [_split(part, nominated, self.asked.ranks)[0] for part in self.parts],
-            self._also_held,
-            self._strategy,
-        )
-        rest = UnitTrial(
-            self.placer,
-            self.kept_counts,
-            [_split(part, nominated, self.asked.ranks)[1] for part in self.parts],
-            self._also_held,
-            self._strategy,
-        )
+        halves = zip(*(_split(part, nominated, self.asked.ranks) for part in self.parts), strict=True)
+        first, rest = (UnitTrial(self.placer, parts, self._also_held, self._strategy) for parts in halves)
         savepoint = self.placer.statement.savepoint()
         placed = first.on_rows(nominated)
         if placed is not None:

@@ -51,89 +51,6 @@ def charge_all(accounts: CycleQueues, requests: GroupRequests) -> bool:
     return True
 
 
-class Reprieve:
-    """Puts victims of one search back, on the future's nodes."""
-
-    def __init__(
-        self,
-        session: Session,
-        candidates: Candidates,
-        reserved: Sequence[Assignment],
-        assignments: Sequence[Assignment],
-    ) -> None:
-        """Args:
-        candidates: the pods that may be evicted.
-        reserved: reservations of other groups that stay, charged already.
-        assignments: where what is to start was placed.
-        """
-        self._session = session
-        self._candidates = candidates
-        self._reserved = reserved
-        self._assignments = assignments
-        self._placer = session.nodes.future
-
-    def rules_admit(self) -> bool:
-        """Tell whether the rules about other pods let pods be where they were placed, as the nodes are now.
-
-        An assignment was good when it was found. Since then pods may have gone that it needs near it, or pods are put
-        back that it must not be near. The same holds for reservations of other groups. The order is that in which the
-        next cycle restores the reservations.
-        """
-        session, placer = self._session, self._placer
-        assignments = sorted(
-            [*self._reserved, *self._assignments],
-            key=lambda assignment: session.pending_groups[assignment.member.group].reservation_order_key,
-        )
-        feasible_nodes = [placer.feasible_nodes(session.pods.class_of(assignment.member)) for assignment in assignments]
-        if not any(nodes.non_monotonic for nodes in feasible_nodes):
-            return True
-        for assignment in assignments:
-            placer.statement.leave(assignment.pod_charge, sign=-1)
-        admitted = True
-        for assignment, nodes in zip(assignments, feasible_nodes, strict=True):
-            admitted = admitted and not nodes.ruled_out(assignment.row)
-            placer.statement.leave(assignment.pod_charge)
-        return admitted
-
-    def needed(self, victim_sets: Sequence[VictimSet]) -> list[int]:
-        """Put back the victims that are not needed, the dearest first, on the zones that they have.
-
-        Returns:
-            the numbers of the sets that are needed, in order.
-        """
-        session = self._session
-        put_back: set[int] = set()
-        ended: set[str] = set()
-        by_cost = sorted(range(len(victim_sets)), key=lambda index: victim_sets[index].key, reverse=True)
-        for index in by_cost:
-            victim_set = victim_sets[index]
-            if victim_set.shrinks and not ended.isdisjoint(victim_set.groups):
-                continue
-            before = session.accounts.savepoint()
-            if charge_all(session.accounts, victim_set.held_by(session.pods)) and self._stay_put(victim_set):
-                session.count_eviction(victim_set.members, sign=-1)
-                self._candidates.put_back(victim_set)
-                put_back.add(index)
-                continue
-            session.accounts.undo(before)
-            if not victim_set.shrinks:
-                ended.update(victim_set.groups)
-        return [index for index in range(len(victim_sets)) if index not in put_back]
-
-    def _stay_put(self, victim_set: VictimSet) -> bool:
-        """Take the eviction of a whole set back, if everything else can be as it is."""
-        statement = self._placer.statement
-        columns = statement.columns
-        if not all(columns.fits(columns.rows[member.node], member.requests) for member in victim_set.members):
-            return False
-        savepoint = statement.savepoint()
-        stay = all(statement.stays_put(self._session.pods.charge_of(member)) for member in victim_set.members)
-        if stay and self.rules_admit():
-            return True
-        statement.rollback(savepoint)
-        return False
-
-
 #: So many domains are tried at most once one will do, as long as others may be cheaper.
 _MORE_DOMAINS = 8
 
@@ -204,7 +121,7 @@ class _Capacities:
 
     def __init__(self, trial: UnitTrial, candidates: Candidates) -> None:
         self._candidates = candidates
-        room = PlacerRoom(trial.placer, trial.asked.members, trial.kept_counts)
+        room = PlacerRoom(trial.placer, trial.asked.members)
         self.samples = room.samples
         self._wanted = [room.classes.count(number) for number in range(len(room.samples))]
         self._placer = trial.placer
@@ -292,7 +209,7 @@ class _EvictingRoom(PlacerRoom):
     ) -> None:
         among = np.zeros(len(rooms.present), np.bool_)
         among[rows] = True
-        super().__init__(trial.placer, trial.asked.members, trial.kept_counts, among=among)
+        super().__init__(trial.placer, trial.asked.members, among=among)
         self._evictions = evictions
         self._rooms = rooms
         self._evicting: Flags = np.zeros(len(rooms.present), np.bool_)
@@ -351,7 +268,7 @@ class _Mark:
     victim_sets: int
     exceeded: tuple[Reason, ...]
     groups: set[str]
-    banned: frozenset[str]
+    banned: set[str]
 
 
 class VictimSearch:
@@ -436,7 +353,7 @@ class VictimSearch:
                     return victims
                 accounts.undo(charged)
                 statement.rollback(savepoint)
-                self._put_back(self._victim_sets)
+                self.put_back(self._victim_sets)
                 self._victim_sets, self._choices, self._groups, self._heaps = [], [], set(), {}
                 self._candidates.begin(self._kept)
         accounts.undo(before)
@@ -457,11 +374,8 @@ class VictimSearch:
     def savepoint(self) -> int:
         """Return where to roll back to later."""
         accounts, statement = self._session.accounts.savepoint(), self._placer.statement.savepoint()
-        self._marks.append(
-            _Mark(
-                statement, accounts, len(self._victim_sets), self._exceeded, set(self._groups), self._candidates.banned
-            )
-        )
+        groups, banned = set(self._groups), set(self._candidates.banned)
+        self._marks.append(_Mark(statement, accounts, len(self._victim_sets), self._exceeded, groups, banned))
         return len(self._marks) - 1
 
     def rollback(self, savepoint: int) -> None:
@@ -470,10 +384,10 @@ class VictimSearch:
         del self._marks[savepoint + 1 :]
         self._placer.statement.rollback(mark.statement)
         self._session.accounts.undo(mark.accounts)
-        self._put_back(self._victim_sets[mark.victim_sets :])
+        self.put_back(self._victim_sets[mark.victim_sets :])
         del self._victim_sets[mark.victim_sets :], self._choices[mark.victim_sets :]
         self._exceeded, self._groups, self._heaps = mark.exceeded, set(mark.groups), {}
-        self._candidates.unban(mark.banned)
+        self._candidates.banned = set(mark.banned)
 
     def place_evicting(self, member: Member, row: int) -> Assignment | None:
         """Place a pod on a row and evict there what costs least; None if that cannot be."""
@@ -490,16 +404,8 @@ class VictimSearch:
                 self._candidates.ban(refused)
         return None
 
-    def _place_group(self, trial: UnitTrial) -> list[Assignment] | None:
-        """Place pods of groups with topology constraints, with victims where that takes any."""
-        placed = trial.search()
-        return placed if not isinstance(placed, Refused) else DomainVictims(trial, self, self._candidates).place()
-
-    def give_up(self, victims: Victims) -> None:
-        """Take back what was found; the caller has to undo the nodes and the accounts."""
-        self._put_back(victims.victim_sets)
-
-    def _put_back(self, victim_sets: Sequence[VictimSet]) -> None:
+    def put_back(self, victim_sets: Sequence[VictimSet]) -> None:
+        """Count victims as not evicted after all; the caller has to undo the nodes and the accounts."""
         for victim_set in victim_sets:
             self._session.count_eviction(victim_set.members, sign=-1)
             self._candidates.put_back(victim_set)
@@ -510,21 +416,19 @@ class VictimSearch:
         assignments: list[Assignment] = []
         trials, plain = self._session.step_placer.trials(waiting_of(self._steps), self._placer)
         for trial in trials:
-            placed = self._place_group(trial)
+            outcome = trial.search()
+            placed = DomainVictims(trial, self, self._candidates).place() if isinstance(outcome, Refused) else outcome
             if placed is None or self._takes_too_many():
                 return None
             assignments += placed
         for member, _ in in_placement_order(plain, self._session.pods.class_of):
             assignment = self._placer.place(member) or self._evict_and_place(member)
-            if assignment is None:
-                return None
-            if self._takes_too_many():
+            if assignment is None or self._takes_too_many():
                 return None
             assignments.append(assignment)
-        reprieve = Reprieve(self._session, self._candidates, self._reserved, assignments)
-        if not self._relieve_limits() or not reprieve.rules_admit():
+        if not self._relieve_limits() or not self._rules_admit(assignments):
             return None
-        kept = reprieve.needed(self._victim_sets)
+        kept = self._needed(assignments)
         victim_sets = tuple(self._victim_sets[index] for index in kept)
         return Victims(tuple(assignments), victim_sets, tuple(self._choices[index] for index in kept))
 
@@ -552,6 +456,67 @@ class VictimSearch:
             if int(fits[self._placer.feasible_nodes(pod_class).eligible].sum()) < count:
                 return False
         return True
+
+    # Victims that are not needed.
+
+    def _rules_admit(self, placed: Sequence[Assignment]) -> bool:
+        """Tell whether the rules about other pods let pods be where they were placed, as the nodes are now.
+
+        An assignment was good when it was found. Since then pods may have gone that it needs near it, or pods are put
+        back that it must not be near. The same holds for reservations of other groups. The order is that in which the
+        next cycle restores the reservations.
+        """
+        session, placer = self._session, self._placer
+        assignments = sorted(
+            [*self._reserved, *placed],
+            key=lambda assignment: session.pending_groups[assignment.member.group].reservation_order_key,
+        )
+        feasible_nodes = [placer.feasible_nodes(session.pods.class_of(assignment.member)) for assignment in assignments]
+        if not any(nodes.non_monotonic for nodes in feasible_nodes):
+            return True
+        for assignment in assignments:
+            placer.statement.leave(assignment.pod_charge, sign=-1)
+        admitted = True
+        for assignment, nodes in zip(assignments, feasible_nodes, strict=True):
+            admitted = admitted and not nodes.ruled_out(assignment.row)
+            placer.statement.leave(assignment.pod_charge)
+        return admitted
+
+    def _needed(self, placed: Sequence[Assignment]) -> list[int]:
+        """Put back the victims that are not needed, the dearest first, on the zones that they have.
+
+        Returns:
+            the numbers of the sets that are needed, in order.
+        """
+        session, victim_sets = self._session, self._victim_sets
+        put_back: set[int] = set()
+        ended: set[str] = set()
+        by_cost = sorted(range(len(victim_sets)), key=lambda index: victim_sets[index].key, reverse=True)
+        for index in by_cost:
+            victim_set = victim_sets[index]
+            if victim_set.shrinks and not ended.isdisjoint(victim_set.groups):
+                continue
+            before = session.accounts.savepoint()
+            if charge_all(session.accounts, victim_set.held_by(session.pods)) and self._stay_put(victim_set, placed):
+                self.put_back([victim_set])
+                put_back.add(index)
+                continue
+            session.accounts.undo(before)
+            if not victim_set.shrinks:
+                ended.update(victim_set.groups)
+        return [index for index in range(len(victim_sets)) if index not in put_back]
+
+    def _stay_put(self, victim_set: VictimSet, placed: Sequence[Assignment]) -> bool:
+        """Take the eviction of a whole set back, if everything else can be as it is."""
+        statement, columns = self._placer.statement, self._placer.statement.columns
+        if not all(columns.fits(columns.rows[member.node], member.requests) for member in victim_set.members):
+            return False
+        savepoint = statement.savepoint()
+        stay = all(statement.stays_put(self._session.pods.charge_of(member)) for member in victim_set.members)
+        if stay and self._rules_admit(placed):
+            return True
+        statement.rollback(savepoint)
+        return False
 
     # Limits of queues.
 

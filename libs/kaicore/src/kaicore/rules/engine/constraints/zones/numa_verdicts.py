@@ -80,7 +80,12 @@ class ZoneFit:
 
 
 class NumaVerdicts:
-    """One class of pods on the nodes of a cycle."""
+    """One class of pods on the nodes of a cycle.
+
+    Attributes:
+        asks_nothing: whether no kubelet aligns anything of such a pod.
+        concerns_shared: whether the pods' own policy is about GPUs that they share.
+    """
 
     def __init__(
         self,
@@ -107,12 +112,13 @@ class NumaVerdicts:
         self._reconstruct = config.reconstruct_available
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
-        self._nothing_asked = self._request.empty
+        self.asks_nothing = self._request.empty
         shared = shared_devices(pod_class.gpu_share, self._own, self._request)
         self._shared = None if GPU in config.ignore_list else shared
+        self.concerns_shared = self._shared is not None
         #: Whether zones make nodes better or worse for such a pod.
         least = self._scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES
-        self._scored = self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked
+        self._scored = self._scoring.strategy is not ScoringStrategy.OFF and not self.asks_nothing
         self._gains = self._scored and not (least and self._request.one_device)
         self._verdicts: dict[int, Admitted | Rejected] = {}
         #: By kind, of nodes that admit such a pod.
@@ -165,7 +171,7 @@ class NumaVerdicts:
         return fit
 
     def _fit_of(self, row: int, likeness: Hashable) -> tuple[bool, bool, int]:
-        verdict, zones = self._verdict(row, likeness), self._columns.zones
+        verdict, zones = self.verdict(row, likeness), self._columns.zones
         if isinstance(verdict, Rejected):
             return False, False, 0
         value = UNKNOWN if self._scored else 0
@@ -210,11 +216,6 @@ class NumaVerdicts:
     def _spans(self, row: int) -> tuple[int, ...]:
         verdict = self.verdict(row)
         return () if isinstance(verdict, Rejected) else spans(self._columns.zones, row, verdict)
-
-    @property
-    def concerns_shared(self) -> bool:
-        """True if the pods' own policy is about GPUs that they share."""
-        return self._shared is not None
 
     def stray(self, row: int, *, empty: bool = False, shared_on: int = 0) -> Stray | None:
         """Say what a node that admits such a pod would do otherwise than its own policy asks.
@@ -268,28 +269,19 @@ class NumaVerdicts:
     @property
     def doubted(self) -> bool:
         """True if unknown facts of nodes matter to such a pod."""
-        return not (self._doubts is None or self._nothing_asked or self._counting)
-
-    @property
-    def asks_nothing(self) -> bool:
-        """True if no kubelet aligns anything of such a pod."""
-        return self._nothing_asked
+        return not (self._doubts is None or self.asks_nothing or self._counting)
 
     def doubts_about(self, row: int) -> object:
         """Return a key that is equal for rows of one state about which the doubts are the same."""
         return self._doubts.likeness(row) if self._doubts is not None and self.doubted else None
 
-    def verdict(self, row: int) -> Admitted | Rejected:
+    def verdict(self, row: int, likeness: Hashable = None) -> Admitted | Rejected:
         """Return what a node's kubelet makes of such a pod.
 
         Where it is open what some pods keep (`NodeZones.repeated`), or whether cores have one CPU or two, it must fit
-        whichever is so: a pod that fits one way only is refused.
+        whichever is so: a pod that fits one way only is refused. A row's likeness is looked up where it is not given.
         """
-        return self._verdict(row)
-
-    def _verdict(self, row: int, likeness: Hashable = None) -> Admitted | Rejected:
-        """Return `verdict`; a row's likeness is looked up where it is not given."""
-        if self._nothing_asked or not self._columns.zones.zone_count[row]:
+        if self.asks_nothing or not self._columns.zones.zone_count[row]:
             return _NOTHING
         kind = self._states.kind(row)
         verdict = self._verdicts.get(kind)
@@ -311,7 +303,7 @@ class NumaVerdicts:
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
-        if self._nothing_asked:
+        if self.asks_nothing:
             return None
         # Nodes that are alike name their zones alike.
         kind = self._states.kind(row)
@@ -336,7 +328,7 @@ class NumaVerdicts:
 
     def _on_empty(self, row: int) -> Admitted | Rejected:
         columns, zones = self._columns, self._columns.zones
-        if self._nothing_asked or not zones.zone_count[row]:
+        if self.asks_nothing or not zones.zone_count[row]:
             return _NOTHING
         shared = columns.shared_devices(row)
         totals = tuple(int(columns.allocatable[row, columns.resources[name]]) for name in shared)
