@@ -29,7 +29,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
-from kaicore.rules.engine.work.resting_line import uids_of
+from kaicore.rules.engine.work.workload import uids_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_ids
 from kaicore.rules.model.replicas import replicas_stream

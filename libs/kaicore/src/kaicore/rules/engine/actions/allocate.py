@@ -243,32 +243,25 @@ class Allocate(CycleAction):
             return False
         delays: list[PromisedStart] = []
         for placer, taken in self._tries(steps, takeable, delays):
-            savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+            before_try = session.savepoint()
             suspended = session.reservations.suspend([*own, *taken])
             refusal = self._refusal(steps)
             if not refusal and not known_to_fail:
                 outcome = session.step_placer.place(steps, placer, plans=True)
-                if outcome.unplaced is None and not decides:
-                    session.nodes.statement.rollback(savepoint)
-                    session.accounts.undo(accounts)
+                fits = outcome.unplaced is None
+                if fits and not decides:
+                    session.undo(before_try)
                     return True
-                if outcome.unplaced is None and self._takes_room_of_higher(steps):
-                    session.nodes.statement.rollback(savepoint)
-                    session.accounts.undo(accounts)
+                if fits and self._takes_room_of_higher(steps):
+                    session.undo(before_try)
                     self._make_room_for_higher(steps)
                     return self._start_what_is_left(steps[0][0])
-                if outcome.unplaced is None and session.placers.defers(outcome.assignments):
-                    session.nodes.statement.rollback(savepoint)
-                    session.accounts.undo(accounts)
+                if fits and session.placers.defers(outcome.assignments):
+                    session.undo(before_try)
                     self._defer(steps)
                     return False
-                if (
-                    outcome.unplaced is None
-                    and promise is not None
-                    and not promise.admits(steps, outcome.assignments, suspended)
-                ):
-                    session.nodes.statement.rollback(savepoint)
-                    session.accounts.undo(accounts)
+                if fits and promise is not None and not promise.admits(steps, outcome.assignments, suspended):
+                    session.undo(before_try)
                     delays.append(promise)
                     continue
                 if outcome.unplaced is None:
@@ -283,8 +276,7 @@ class Allocate(CycleAction):
                     self._explain(outcome.unplaced)
                 else:
                     no_room = (outcome.refusal.reason, *self._node_reasons(members))
-            session.nodes.statement.rollback(savepoint)
-            session.accounts.undo(accounts)
+            session.undo(before_try)
         alike = not own and not takeable and not self._delaying
         first, before = steps[0][0], steps[0][0].reasons
         if refusal:

@@ -83,14 +83,20 @@ class EvictionAction(CycleAction, VictimRules):
         """Make room for one group after the other, and leave reasons with those for which there is none."""
         if not self.is_on:
             return
-        session = self.session
-        alike = AlikeGroups(session)
-        apart, in_lines = session.pending_groups.apart(
+        self.serve_all(*self.wanting())
+
+    def wanting(self) -> tuple[list[PendingGroup], list[AlikeLine]]:
+        """Return the groups that room may be made for, those of uniform lines by line."""
+        return self.session.pending_groups.apart(
             lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
         )
+
+    def serve_all(self, apart: list[PendingGroup], in_lines: list[AlikeLine]) -> None:
+        """Make room for groups in their order, but for those for which there is none in any case."""
+        alike = AlikeGroups(self.session)
         apart, in_lines = self._without_vain(apart, in_lines, alike)
         if apart or in_lines:
-            self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
+            self.serve(GroupOrder(self.session, apart, alike, in_lines=in_lines), alike)
 
     def serve(self, order: GroupOrder, alike: AlikeGroups | None) -> None:
         """Make room for groups in their order.
@@ -165,6 +171,14 @@ class EvictionAction(CycleAction, VictimRules):
     def making_way(self, pending_group: PendingGroup) -> GroupRequests:
         """Return what a group's own queue may be rid of for it: the sum, with one of the groups that hold it."""
         return ()
+
+    def held_by(self, workloads: Sequence[Workload]) -> list[tuple[Group, Amounts]]:
+        """Return what pods of groups hold that the cycle has not decided to evict: the sum, with the first group."""
+        evicted = self.session.record.evicted
+        held = self.session.pods.requests_of(
+            one for workload in workloads for uid, one in workload.active.items() if uid not in evicted
+        )
+        return [(workloads[0].group, held)] if held else []
 
     # One group.
 
@@ -499,10 +513,7 @@ class Preempt(EvictionAction):
         known = self._making_way.get(key)
         if known is None or known[0] != len(evicted):
             eligible = [] if session.accounts.preempt_refusal(group) else self._eligible(pending_group)
-            held = session.pods.requests_of(
-                one for workload in eligible for uid, one in workload.active.items() if uid not in evicted
-            )
-            known = self._making_way[key] = len(evicted), [(eligible[0].group, held)] if held else []
+            known = self._making_way[key] = len(evicted), self.held_by(eligible)
         return known[1]
 
     def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:

@@ -15,7 +15,7 @@ all others, and what is not needed stays; here the cheapest of all go.
 from collections import Counter
 from collections.abc import Sequence
 
-from kaicore.rules.engine.actions.action import AlikeGroups, GroupOrder
+from kaicore.rules.engine.actions.action import GroupOrder
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.decisions import EvictionReason
@@ -59,19 +59,13 @@ class PreemptTogether(EvictionAction):
         both = {one.name for one in of_kueue if one.parent and one.may_preempt and self._may_take_back(one)} - ruled
         if not ruled and not both:
             return
-        alike = AlikeGroups(session)
-        apart, in_lines = session.pending_groups.apart(
-            lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
-        )
+        apart, in_lines = self.wanting()
         groups = [one for line in in_lines if line.queue in ruled for one in session.pending_groups.make(line)]
         groups += [one for one in apart if queue_of(one.group) in ruled]
         if groups:
             self.serve(GroupOrder(session, groups), None)
         apart = [one for one in apart if queue_of(one.group) in both]
-        in_lines = [line for line in in_lines if line.queue in both]
-        apart, in_lines = self._without_vain(apart, in_lines, alike)
-        if apart or in_lines:
-            self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
+        self.serve_all(apart, [line for line in in_lines if line.queue in both])
 
     def make_room(self, pending_group: PendingGroup) -> bool:
         """See `EvictionAction`; by one trigger of rules after the other."""
@@ -199,10 +193,7 @@ class PreemptTogether(EvictionAction):
         """Return what the own queue may let go before a search: the sum, with one of the groups that hold it."""
         key = self._kind(self._asked), len(self.session.record.evicted)
         if key not in self._own:
-            own = [one for one in candidates.workloads.values() if self._is_of_own_queue(one)]
-            evicted, pods = self.session.record.evicted, self.session.pods
-            held = pods.requests_of(one for of in own for uid, one in of.active.items() if uid not in evicted)
-            self._own[key] = [(own[0].group, held)] if own else []
+            self._own[key] = self.held_by([one for one in candidates.workloads.values() if self._is_of_own_queue(one)])
         return self._own[key]
 
     def _held(self, workload: Workload, *, but: Candidates | None = None) -> Amounts:

@@ -63,7 +63,7 @@ class Provision(CycleAction):
         workload = self.session.cycle_input.workloads.get(request.group)
         started = workload is not None and (workload.active or workload.done)
         reason = WithdrawalReason.STARTED if started else WithdrawalReason.GONE
-        self.session.record.provision([self._withdrawn(request, reason)])
+        self.session.record.add([self._withdrawn(request, reason)])
 
     def _look_after(self, pending_group: PendingGroup, request: StandingRequest | None) -> None:
         """Decide about the request of a group that has waiting pods."""
@@ -72,7 +72,7 @@ class Provision(CycleAction):
         allowed = name in session.config.provisioning.classes
         if not allowed:
             if request is not None:
-                session.record.provision([self._withdrawn(request, WithdrawalReason.SWITCHED_OFF)])
+                session.record.add([self._withdrawn(request, WithdrawalReason.SWITCHED_OFF)])
             if name not in ("", NO_CLASS) and self._needs_nodes(pending_group):
                 classes = ", ".join(session.config.provisioning.classes)
                 self._tell(
@@ -83,7 +83,7 @@ class Provision(CycleAction):
             return
         if self._has_started(pending_group):
             if request is not None:
-                session.record.provision([self._withdrawn(request, WithdrawalReason.STARTED)])
+                session.record.add([self._withdrawn(request, WithdrawalReason.STARTED)])
             return
         if not self._needs_nodes(pending_group):
             return
@@ -181,7 +181,7 @@ class Provision(CycleAction):
         if instead_of is not None and not instead_of.refused:
             why = WithdrawalReason.RETRIED if attempt > 1 else WithdrawalReason.CHANGED
             decisions.insert(0, self._withdrawn(instead_of, why))
-        session.record.provision(decisions)
+        session.record.add(decisions)
         reason = making_room.WaitsForProvisioning(
             request=f"{decision.namespace}/{decision.name}",
             provisioning_class=provisioning_class,

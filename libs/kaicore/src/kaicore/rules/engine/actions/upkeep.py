@@ -2,7 +2,7 @@
 below their minimum.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from kaicore.rules.engine.cycle_input import FailedNode, MisalignedPod, NodeFail
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.work.gang_planner import is_misunderstood
 from kaicore.rules.engine.work.workload import Member, Workload
-from kaicore.rules.events.payloads import EvictionDecided
+from kaicore.rules.numa.columns import Flags
 
 
 class Replace(CycleAction):
@@ -57,7 +58,7 @@ class Replace(CycleAction):
         to_evict = [member for member in lost if member.pod.uid in workload.active]
         most = workload.group.most_failed_nodes
         if most and len({member.node for member in lost}) > most:
-            _evict(session, [*to_evict, *stay], EvictionReason.TOO_MANY_FAILED_NODES, ())
+            _evict(session, [*to_evict, *stay], EvictionReason.TOO_MANY_FAILED_NODES)
             return
         stand_ins = self._stand_ins(workload, [member for member in lost if member.pod.uid not in workload.active])
         if not (to_evict or stand_ins):
@@ -68,15 +69,12 @@ class Replace(CycleAction):
                 _evict(session, [*to_evict, *moved], EvictionReason.NODE_FAILED, assignments)
                 return
         if session.config.replace_fail_fast and not most:
-            _evict(session, [*to_evict, *stay], EvictionReason.NO_REPLACEMENT, ())
+            _evict(session, [*to_evict, *stay], EvictionReason.NO_REPLACEMENT)
 
     def _place(self, members: Sequence[Member], workload: Workload) -> list[Assignment] | None:
         """Charge room for the successors of pods off the failed nodes; None, and nothing is charged, without any."""
         session = self.session
-        usable = np.ones(len(session.nodes.columns.present), np.bool_)
-        failed = (session.nodes.row(name) for name in session.cycle_input.failed_nodes)
-        # A node that was deleted has no row once no pod is on it.
-        usable[[row for row in failed if row >= 0]] = False
+        usable = _besides(session, session.cycle_input.failed_nodes)
         return session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
 
     def _stand_ins(self, workload: Workload, leaving: Sequence[Member]) -> list[Member]:
@@ -164,12 +162,10 @@ class StaleGang(CycleAction):
         session = self.session
         for key in sorted(session.cycle_input.below):
             workload = session.cycle_input.workloads[key]
-            if not self._is_stale(workload):
-                continue
-            members = self._members(workload)
-            if members and not session.budgets.refuse(members):
-                session.count_eviction(members)
-                session.evict([(member, self._eviction(member)) for member in members])
+            if self._is_stale(workload):
+                members = [member for _, member in sorted(workload.active.items())]
+                ours = [one for one in members if one.pod.scheduler_name == session.config.scheduler_name]
+                _evict(session, ours, EvictionReason.STALE_GANG)
 
     def _is_stale(self, workload: Workload) -> bool:
         grace = workload.group.staleness_grace_us
@@ -183,20 +179,6 @@ class StaleGang(CycleAction):
         workloads = self.session.cycle_input.workloads
         others = (workloads.get(key) for key in {workload.group.key, *workload.group.together})
         return all(other is not None and self.session.gangs.is_satisfied(other) for other in others)
-
-    def _members(self, workload: Workload) -> list[Member]:
-        """Return the pods that are left and not evicted yet, by uid."""
-        return [
-            member
-            for uid, member in sorted(workload.active.items())
-            if uid not in self.session.record.evicted
-            and member.pod.scheduler_name == self.session.config.scheduler_name
-        ]
-
-    def _eviction(self, member: Member) -> EvictionDecided:
-        session = self.session
-        failures_left = session.failures.left(member)
-        return session.record.eviction(member, EvictionReason.STALE_GANG, failures_left=failures_left)
 
 
 class Repair(CycleAction):
@@ -234,12 +216,11 @@ class Repair(CycleAction):
         if member.pod.uid in session.record.evicted or session.failures.refuse([member]):
             return False
         workload = session.cycle_input.workloads.get(member.group)
-        own_row = session.nodes.row(member.node)
         if workload is None or not workload.constrained:
-            return session.nodes.now.place(member, besides=own_row) is not None
-        if session.topologies.problem(workload) is not None:
+            return session.nodes.now.place(member, besides=session.nodes.row(member.node)) is not None
+        if is_misunderstood(workload, session.cycle_input):
             return False
-        others = np.arange(len(session.nodes.columns.present)) != own_row
+        others = _besides(session, [member.node])
         return session.step_placer.place_again([(workload, [member])], session.nodes.now, among=others) is not None
 
 
@@ -256,8 +237,7 @@ class Drain(CycleAction):
         by_group: dict[str, list[tuple[Member, int]]] = {}
         for member, until in session.cycle_input.to_drain:
             by_group.setdefault(member.group, []).append((member, until))
-        usable = np.ones(len(session.nodes.columns.present), np.bool_)
-        usable[[session.nodes.row(member.node) for member, _ in session.cycle_input.to_drain]] = False
+        usable = _besides(session, (member.node for member, _ in session.cycle_input.to_drain))
         workloads = [session.cycle_input.workloads[key] for key in by_group if key in session.cycle_input.workloads]
         for workload in sorted(workloads, key=_order_key):
             for members, until in _leaving_together(workload, by_group[workload.group.key]):
@@ -278,10 +258,18 @@ def _leaving_together(workload: Workload, leaving: Sequence[tuple[Member, int]])
             yield [member], until
 
 
+def _besides(session: Session, nodes: Iterable[str]) -> Flags:
+    """Return the rows besides those of some nodes."""
+    rows = np.ones(len(session.nodes.columns.present), np.bool_)
+    # A node that was deleted has no row once no pod is on it.
+    rows[[row for row in map(session.nodes.row, nodes) if row >= 0]] = False
+    return rows
+
+
 def _evict(
-    session: Session, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment]
+    session: Session, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment] = ()
 ) -> None:
-    """Decide that pods are evicted, if disruption budgets allow it."""
+    """Decide that pods are evicted that are not yet, if disruption budgets allow it."""
     members = [member for member in members if member.pod.uid not in session.record.evicted]
     if not members or session.budgets.refuse(members):
         return

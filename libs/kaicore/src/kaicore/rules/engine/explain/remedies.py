@@ -18,8 +18,9 @@ import msgspec
 
 from kaicore.errors import InvalidQuantity
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.class_filters import ExcludedNodes
 from kaicore.rules.engine.cycle_input import CycleInput
-from kaicore.rules.engine.placement.placer import Assignment, ExcludedNodes, Placer
+from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.pod_class import (
     PodClass,
     base_key,
@@ -31,9 +32,8 @@ from kaicore.rules.engine.placement.pod_class import (
 )
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
-from kaicore.rules.engine.work.gang_planner import class_refusal
-from kaicore.rules.engine.work.pending_group import PendingGroup
-from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.engine.work.gang_planner import Steps, class_refusal
+from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Amounts, Container, Pod
@@ -143,8 +143,6 @@ _EFFORT, _ROWS = 20_000, 50
 #: Up to so many amounts are tried one by one.
 _FEW = 16
 
-_Steps = list[tuple[PendingGroup, Step]]
-
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
@@ -233,12 +231,12 @@ class Remedies:
         """True if the answers so far have used the whole budget; further ones are empty."""
         return self._effort <= 0
 
-    def _steps_of(self, group_key: str) -> _Steps:
+    def _steps_of(self, group_key: str) -> Steps:
         """Return what must start at once for a group to go on; empty where that is not known, or no pod is ready."""
         pending_group = self._session.pending_groups.get(group_key)
         return [] if pending_group is None else self._session.gangs.joint_steps(pending_group)[0]
 
-    def _place(self, steps: _Steps, placer: Placer) -> _Outcome:
+    def _place(self, steps: Steps, placer: Placer) -> _Outcome:
         """Place all that is to start, as a cycle does it; it stays on the trail, the accounts are put back."""
         session = self._session
         before = session.accounts.savepoint()
@@ -259,14 +257,14 @@ class Remedies:
 
     # Asking for less.
 
-    def _short(self, steps: _Steps, reasons: Sequence[Reason]) -> list[str]:
+    def _short(self, steps: Steps, reasons: Sequence[Reason]) -> list[str]:
         """Return the resources that reasons name and that are asked for; queues call all kinds of GPUs `gpu`."""
         asked = sorted(self._session.pods.requests_of(member for _, step in steps for member in step.members))
         named = dict.fromkeys(reason.short_resource for reason in reasons)
         short = [[name] if name != GPU else [kind for kind in asked if gpus_per_unit(kind)] for name in named]
         return [name for names in short for name in names if name in asked]
 
-    def _smaller(self, steps: _Steps, resource: str) -> Reason | None:
+    def _smaller(self, steps: Steps, resource: str) -> Reason | None:
         session = self._session
         samples = {session.pods.key_of(member): member for _, step in steps for member in step.members}
         asked = max(session.pods.class_of(member).requests.get(resource, 0) for member in samples.values())
@@ -304,7 +302,7 @@ class Remedies:
         )
 
     def _fits_with(
-        self, steps: _Steps, samples: dict[str, Member], resource: str, most: int
+        self, steps: Steps, samples: dict[str, Member], resource: str, most: int
     ) -> Sequence[Assignment] | None:
         """Return where all pods go if none asks for more of a resource; None if they do not fit."""
         session, excluded_nodes = self._session, self._given.excluded_nodes
@@ -356,7 +354,7 @@ class Remedies:
         self._session.nodes.statement.rollback(savepoint)
         return [] if outcome.starts else list(islice(self._ends(steps, refused=bool(outcome.refusal)), most))
 
-    def _later(self, steps: _Steps, *, refused: bool) -> Reason | None:
+    def _later(self, steps: Steps, *, refused: bool) -> Reason | None:
         """Return the groups that leave room for the step at their end: all that leave, one, or all that share a GPU."""
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
@@ -371,7 +369,7 @@ class Remedies:
             example=min(member.node for member in members),
         )
 
-    def _sharers_end(self, steps: _Steps) -> Sequence[Workload]:
+    def _sharers_end(self, steps: Steps) -> Sequence[Workload]:
         """Return groups that share a GPU and leave room for the step at their end, as few as it takes; or none."""
         own = self._session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         for sharers in self._ending.sharing_together()[:MOST_ENDS]:
@@ -386,12 +384,12 @@ class Remedies:
             return needed
         return ()
 
-    def _ends(self, steps: _Steps, *, refused: bool) -> Iterator[Workload]:
+    def _ends(self, steps: Steps, *, refused: bool) -> Iterator[Workload]:
         """Yield the groups that each leave room for the step at their end."""
         session = self._session
         own = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
         classes = Counter(session.pods.key_of(member) for _, step in steps for member in step.members)
-        savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+        savepoint = session.savepoint()
         kept, others = session.reservations.usable_by(steps)
         session.reservations.suspend([*kept, *others])
         feasible_by_class = [
@@ -399,8 +397,7 @@ class Remedies:
             for key, count in sorted(classes.items())
         ]
         promising = self._ending.promising(feasible_by_class, anywhere=refused)
-        session.nodes.statement.rollback(savepoint)
-        session.accounts.undo(accounts)
+        session.undo(savepoint)
         tried = 0
         for workload in promising:
             if workload.group.key in own:
@@ -411,11 +408,11 @@ class Remedies:
             if self._fits_without(steps, _pods_of([workload])):
                 yield workload
 
-    def _fits_without(self, steps: _Steps, gone: Sequence[Member]) -> bool:
+    def _fits_without(self, steps: Steps, gone: Sequence[Member]) -> bool:
         """Tell whether the step fits when some pods have ended."""
         session = self._session
         self._effort -= len(gone)
-        savepoint, accounts = session.nodes.statement.savepoint(), session.accounts.savepoint()
+        savepoint = session.savepoint()
         for member in gone:
             session.nodes.statement.evict(session.pods.charge_of(member))
             # What leaves is on no queue's account any more, and what others schedule never was.
@@ -423,8 +420,7 @@ class Remedies:
                 group = self._given.workloads[member.group].group
                 session.accounts.release(group, session.pods.requests_of([member]))
         starts = self._place(steps, session.nodes.now).starts
-        session.accounts.undo(accounts)
-        session.nodes.statement.rollback(savepoint)
+        session.undo(savepoint)
         return starts
 
 

@@ -10,7 +10,6 @@ from kaicore.rules.engine.decisions import (
     Decision,
     DecisionBatch,
     EvictionReason,
-    GroupDecision,
 )
 from kaicore.rules.engine.explain.waiting_reasons import GroupLeftWaiting, summarize
 from kaicore.rules.engine.placement.placer import Assignment
@@ -92,7 +91,7 @@ class CycleRecord:
             if assignment.gpus:
                 placed += opened_gpus(assignment.gpus, node=node, cycle=self._cycle, namespace=self._gpu_namespace)
             placed.append(self._placed(assignment, place, node, rejected))
-        self._add([*cleared, *placed], depends_on=depends_on)
+        self.add([*cleared, *placed], depends_on=depends_on)
 
     def nominate(
         self,
@@ -102,23 +101,15 @@ class CycleRecord:
     ) -> None:
         """Record that room is reserved for pods, which pods are evicted for it, and which nominations that clears."""
         nominated = [self._nominated(assignment) for assignment in assignments]
-        self._add([*cleared, *evictions, *nominated])
-
-    def evict(self, evictions: Sequence[payloads.EvictionDecided]) -> None:
-        """Record that pods are evicted although no other pod gets their room."""
-        self._add(evictions)
+        self.add([*cleared, *evictions, *nominated])
 
     def count_evicted(self, eviction: payloads.EvictionDecided) -> None:
         """Count a pod as evicted; its batch is recorded once all of it is decided."""
         self.evicted[eviction.uid] = eviction
 
-    def clear(self, cleared: Sequence[payloads.NominationCleared]) -> None:
-        """Record that room is no longer reserved."""
-        self._add(cleared)
-
-    def provision(self, decisions: Sequence[GroupDecision]) -> None:
-        """Record that ProvisioningRequests are made or withdrawn."""
-        self._add(decisions)
+    def add(self, decisions: Iterable[Decision], *, depends_on: int = -1) -> None:
+        """Record decisions that only hold together (`depends_on`: see `place`)."""
+        self._batches.append(DecisionBatch(tuple(decisions), depends_on))
 
     def repair(self, misaligned: MisalignedPod) -> None:
         """Record that a pod is evicted so that its successor gets other zones."""
@@ -133,7 +124,7 @@ class CycleRecord:
             owner="" if pod.owner is None else pod.owner.uid,
             missed=misaligned.missed,
         )
-        self._add([decision])
+        self.add([decision])
 
     def wait_until(self, at: int) -> None:
         """Record that something is held back until a time that is yet to come, microseconds since the epoch."""
@@ -227,9 +218,6 @@ class CycleRecord:
         left.sort(key=lambda one: one.workload.group.key)
         pending, groups = summarize(left, pods, class_reasons)
         return CycleResult(tuple(self._batches), pending, groups, self._due)
-
-    def _add(self, decisions: Iterable[Decision], *, depends_on: int = -1) -> None:
-        self._batches.append(DecisionBatch(tuple(decisions), depends_on))
 
     def _placed(self, assignment: Assignment, place: TopologyPlace, node: str, rejected: int) -> payloads.PodPlaced:
         pod = assignment.member.pod

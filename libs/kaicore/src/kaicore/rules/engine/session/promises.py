@@ -13,6 +13,7 @@ it has run: that only orders those pods. A reservation pod has no end of its own
 its GPU.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -399,7 +400,7 @@ class Promises:
         rows = np.ones(len(self._session.nodes.columns.present), np.bool_)
         for promise in self.each:
             rows[list(promise.rows)] = False
-        return self._session.placer_now_on(rows)
+        return self._session.placers.on(rows)
 
     def left_by(self, steps: Steps) -> "Promises | None":
         """Return what is still promised once steps have started."""
@@ -451,7 +452,7 @@ class Outlook:
         after: promises that were made before: what is promised now begins no sooner.
         """
         self._session, self._after, self._ends = session, after, ends
-        self._placer = session.placer_ahead()
+        self._placer = session.placers.ahead()
         self._accounts = session.accounts.savepoint()
         #: So many moments have passed for what was promised before.
         self._least = 0
@@ -644,16 +645,8 @@ class _Amounts:
 
     def first(self, least: int) -> int | None:
         """Return before how many moments steps certainly do not fit, `least` or more; None if they never do."""
-        low, high = least - 1, len(self._ends)
-        if not self._enough(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._enough(middle):
-                high = middle
-            else:
-                low = middle
-        return high
+        every = len(self._ends)
+        return bisect_left(range(every), True, least, key=self._enough) if self._enough(every) else None
 
     def rows(self, moments: int) -> Flags:
         """Return the rows that may take any of the pods after so many moments."""

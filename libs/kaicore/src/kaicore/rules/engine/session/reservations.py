@@ -90,7 +90,7 @@ class Reservations:
         for member, node in self._input.homes:
             self._keep_home(member, node)
         if cleared := self._clear_left_alone(ClearReason.NO_LONGER_FITS):
-            self._record.clear(cleared)
+            self._record.add(cleared)
 
     def _clear_left_alone(self, reason: ClearReason, *, by: AbstractSet[str] = frozenset()) -> list[NominationCleared]:
         """Clear what is reserved for groups that can only start at once with others for which nothing is.
@@ -366,7 +366,7 @@ class Reservations:
         return False
 
     def _clear(self, pending_group: PendingGroup, assignments: list[Assignment], reason: ClearReason) -> None:
-        self._record.clear(self._cleared(pending_group, assignments, reason))
+        self._record.add(self._cleared(pending_group, assignments, reason))
 
     def _cleared(
         self, pending_group: PendingGroup, assignments: list[Assignment], reason: ClearReason

@@ -24,6 +24,8 @@ class Candidates:
     Attributes:
         workloads: the groups with pods that may be evicted, by key.
         on_row: the pods that are still there to be evicted, by row and uid.
+        banned: keys of groups of which nothing may be evicted in the present search, and uids of single pods that may
+            not.
         taken: keys of the groups that the present search has taken pods of, with how many times.
     """
 
@@ -40,8 +42,7 @@ class Candidates:
         self._extra = {} if session.policies is None else session.policies.extra_costs(self.workloads)
         #: How many pods are evicted, by group and leaf.
         self._evicted: dict[str, dict[str, int]] = {}
-        #: Keys of groups of which nothing may be evicted in the present search, and uids of single pods that may not.
-        self._banned: set[str] = set()
+        self.banned: set[str] = set()
         self.taken: Counter[str] = Counter()
         #: How many of the cycle's evictions are taken into account.
         self._synced = len(session.record.evicted)
@@ -71,7 +72,7 @@ class Candidates:
         Args:
             keep: keys of groups of which nothing may be evicted in it.
         """
-        self._banned = set(keep)
+        self.banned = set(keep)
         self.taken.clear()
         evicted = list(self._session.record.evicted.values())[self._synced :]
         self._synced += len(evicted)
@@ -88,20 +89,11 @@ class Candidates:
     def ban(self, victim_set: VictimSet) -> None:
         """Let pods not be evicted in this search; of a group that is to end as a whole, no more pods at all."""
         shrinks = victim_set.shrinks
-        self._banned.update([one.pod.uid for one in victim_set.members] if shrinks else victim_set.groups[:1])
-
-    @property
-    def banned(self) -> frozenset[str]:
-        """Keys of the groups, and uids of the single pods, that may not be evicted in this search."""
-        return frozenset(self._banned)
-
-    def unban(self, banned: frozenset[str]) -> None:
-        """Ban no more than these."""
-        self._banned = set(banned)
+        self.banned.update([one.pod.uid for one in victim_set.members] if shrinks else victim_set.groups[:1])
 
     def victim_set(self, member: Member) -> VictimSet | None:
         """Return what is evicted with a pod, as things stand; None if it may not be."""
-        if self._is_kept(member.group) or member.pod.uid in self._banned:
+        if self._is_kept(member.group) or member.pod.uid in self.banned:
             return None
         victim_set = self._cached(member)
         if victim_set is None or victim_set.shrinks or member.group not in self._session.cycle_input.needed_by:
@@ -152,7 +144,7 @@ class Candidates:
 
     def _is_kept(self, group: str) -> bool:
         """Tell whether nothing may be taken from a group, as things stand."""
-        return group in self._banned or self._session.gangs.is_growing(group)
+        return group in self.banned or self._session.gangs.is_growing(group)
 
     def _work_out(self, member: Member) -> VictimSet | None:
         workload = self.workloads[member.group]

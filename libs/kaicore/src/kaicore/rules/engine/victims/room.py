@@ -449,7 +449,7 @@ class RoomSearch:
                 if objections is None:
                     return FreedRoom(victims, successors)
                 left_out = objections
-            search.give_up(victims)
+            search.put_back(victims.victim_sets)
             statement.rollback(savepoint)
             # Another attempt is made only if it can come out otherwise.
             again = bool(left_out) and attempts < _MOST_ATTEMPTS
@@ -583,13 +583,6 @@ class RoomSearch:
 _SECOND_US = 1_000_000
 
 
-def stays_until(session: Session, workload: Workload) -> int:
-    """Return until when a group is not to be moved, for it was moved lately; microseconds since the epoch, or 0."""
-    at = max(workload.evicted_at, moved_at(session.cycle_input, workload))
-    until = at + session.config.consolidate_cooldown_us
-    return until if session.cycle_input.now < until else 0
-
-
 def obstacle(session: Session, workload: Workload) -> making_room.Obstacle | None:
     """Return why a running group is not moved, whatever it would be good for; None if it may be."""
     if is_misunderstood(workload, session.cycle_input):
@@ -598,8 +591,11 @@ def obstacle(session: Session, workload: Workload) -> making_room.Obstacle | Non
         for member in workload.active.values():
             if member.pod.owner is None:
                 return making_room.PodsWithoutController(example_pod=_example(workload))
-    until = stays_until(session, workload)
-    return making_room.MovedLately(example_pod=_example(workload), until=until) if until else None
+    at = max(workload.evicted_at, moved_at(session.cycle_input, workload))
+    until = at + session.config.consolidate_cooldown_us
+    if session.cycle_input.now >= until:
+        return None
+    return making_room.MovedLately(example_pod=_example(workload), until=until)
 
 
 def _example(workload: Workload) -> str:

@@ -7,8 +7,7 @@ lines, and a group of a line becomes an object only when the cycle takes it up.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.work.resting_line import RestingLine
-from kaicore.rules.engine.work.workload import LonePod, Member, OrderKey, Step, Workload
+from kaicore.rules.engine.work.workload import LonePod, Member, OrderKey, RestingLine, Step, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.queues.cycle_queues import CycleQueues, KeyPart

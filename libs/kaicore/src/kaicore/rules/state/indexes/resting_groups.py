@@ -7,8 +7,7 @@ again when the lines are asked for, all others are not.
 
 from collections.abc import Collection, Mapping
 
-from kaicore.rules.engine.work.resting_line import RestingLine
-from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.engine.work.workload import RestingLine, Workload
 from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.state.indexes.changed_keys import ChangedKeys
 from kaicore.rules.state.pods.pod_entry import PodEntry
