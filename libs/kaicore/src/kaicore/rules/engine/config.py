@@ -98,7 +98,9 @@ class KubeletOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             on = frozenset(name for name, is_on in self.feature_gates.items() if is_on)
             off = frozenset(self.feature_gates) - on
             overridden |= {"gates_on": settings.gates_on - off | on, "gates_off": settings.gates_off - on | off}
-        return settings.replaced(**{name: value for name, value in overridden.items() if value is not None})
+        return msgspec.structs.replace(
+            settings, **{name: value for name, value in overridden.items() if value is not None}
+        )
 
 
 class Backfill(StrEnum):

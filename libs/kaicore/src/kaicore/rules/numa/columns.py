@@ -24,9 +24,12 @@ from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, MemoryZones
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
-from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones, ZoneCharge, shared_blocks
+from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones, ZoneCharge, drawn, shared_blocks
 
-_Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class StateNumbers:
@@ -48,10 +51,10 @@ class StateNumbers:
         self.states: dict[object, int] = {}
         self.kinds_of_states: list[int] = []
         self.befores: list[Any] = []
-        self.scores: dict[object, _Ints] = {}
+        self.scores: dict[object, Ints] = {}
         self.following: dict[object, dict[int, Any]] = {}
-        self.figures: tuple[_Ints, ...] = ()
-        self.of_rows: _Ints = np.zeros(0, np.int64)
+        self.figures: tuple[Ints, ...] = ()
+        self.of_rows: Ints = np.zeros(0, np.int64)
 
 
 class HeldOfRow(NamedTuple):
@@ -111,11 +114,6 @@ class RowMemory:
         self.states: StateNumbers | None = None
         self.settled: Any = None
 
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 #: What pods and exporters change of a row, in the order in which it lies side by side; what pods hold comes first.
 _PER_ZONE = ("assignments", "cells")
@@ -244,9 +242,9 @@ def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray
 
 
 @lru_cache(maxsize=1 << 14)
-def _drawn(charge: ZoneCharge, *drawn: tuple[tuple[int, int], ...]) -> ZoneCharge:
+def _redrawn(charge: ZoneCharge, *blockwise: tuple[tuple[int, int], ...]) -> ZoneCharge:
     """Return a charge with its memory drawn so, block by block; alike pods have one object in common."""
-    blocks = zip(charge.blocks, drawn, strict=True)
+    blocks = zip(charge.blocks, blockwise, strict=True)
     return msgspec.structs.replace(
         charge, blocks=tuple(MemoryBlock(one.resource, one.mask, one.size, one.init, taken) for one, taken in blocks)
     )
@@ -368,11 +366,11 @@ class ZoneColumns(ZoneArrays):
         self._add(row, charge, 1, releasing=releasing)
         if charge.blocks:
             memory = self.memory(row)
-            drawn = (memory.draw(block.resource, block.mask, block.size) for block in charge.blocks)
-            charge = _drawn(charge, *drawn)
+            blockwise = (memory.draw(block.resource, block.mask, block.size) for block in charge.blocks)
+            charge = _redrawn(charge, *blockwise)
             self._set_memory(row, memory)
             if releasing:
-                self._add_releasing(row, charge.blocks, 1)
+                self._shift(self.releasing, row, drawn(charge.blocks), 1)
         return charge
 
     def release(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> None:
@@ -384,7 +382,7 @@ class ZoneColumns(ZoneArrays):
                 memory.give_back(block.resource, block.mask, block.size)
             self._set_memory(row, memory)
             if releasing:
-                self._add_releasing(row, charge.blocks, -1)
+                self._shift(self.releasing, row, drawn(charge.blocks), -1)
 
     def exchange(
         self, row: int, before: ZoneCharge, after: ZoneCharge, *, releasing: bool = False
@@ -410,7 +408,7 @@ class ZoneColumns(ZoneArrays):
         """Count a pod's holdings again on a row with its memory as it was saved."""
         self._add(row, charge, 1, releasing=releasing)
         if releasing:
-            self._add_releasing(row, charge.blocks, 1)
+            self._shift(self.releasing, row, drawn(charge.blocks), 1)
 
     def restore_memory(self, row: int, used: dict[str, list[int]], assignments: list[int], cells: list[int]) -> None:
         """Put back what the memory manager had counted on a row."""
@@ -433,18 +431,11 @@ class ZoneColumns(ZoneArrays):
 
     def set_releasing(self, row: int, charge: ZoneCharge, *, releasing: bool) -> None:
         """Count a pod's holdings among those that terminating pods hold, or no more."""
-        sign = 1 if releasing else -1
-        for zone, resource, amount in charge.amounts:
-            self.releasing[row, zone, self.resources[resource]] += sign * amount
-        self._add_releasing(row, charge.blocks, sign)
+        self._shift(self.releasing, row, (*charge.amounts, *drawn(charge.blocks)), 1 if releasing else -1)
 
     def assume(self, row: int, charge: ZoneCharge, *, sign: int = 1) -> None:
         """Take a decision off what the exporter saw free, until it publishes again; or add it with `sign=-1`."""
-        for zone, resource, amount in charge.amounts:
-            self.published[row, zone, self.resources[resource]] -= sign * amount
-        for block in charge.blocks:
-            for zone, amount in block.drawn:
-                self.published[row, zone, self.resources[block.resource]] -= sign * amount
+        self._shift(self.published, row, (*charge.amounts, *drawn(charge.blocks)), -sign)
 
     def holds(self, row: int, charge: ZoneCharge) -> bool:
         """Tell whether a row's zones have free what a charge takes, zone by zone, and no memory group forbids it."""
@@ -586,18 +577,15 @@ class ZoneColumns(ZoneArrays):
     def _add(self, row: int, charge: ZoneCharge, sign: int, *, releasing: bool) -> None:
         for resource in charge.uncertain:
             self.uncertain[row, self.resources[resource]] += sign
-        for zone, resource, amount in charge.repeated:
-            self.repeated[row, zone, self.resources[resource]] += sign * amount
-        for zone, resource, amount in charge.amounts:
-            column = self.resources[resource]
-            self.used[row, zone, column] += sign * amount
-            if releasing:
-                self.releasing[row, zone, column] += sign * amount
+        self._shift(self.repeated, row, charge.repeated, sign)
+        self._shift(self.used, row, charge.amounts, sign)
+        if releasing:
+            self._shift(self.releasing, row, charge.amounts, sign)
 
-    def _add_releasing(self, row: int, blocks: tuple[MemoryBlock, ...], sign: int) -> None:
-        for block in blocks:
-            for zone, amount in block.drawn:
-                self.releasing[row, zone, self.resources[block.resource]] += sign * amount
+    def _shift(self, figures: Ints, row: int, amounts: Iterable[tuple[int, str, int]], sign: int) -> None:
+        """Add amounts of zones to figures of a row, or take them off (`sign=-1`)."""
+        for zone, resource, amount in amounts:
+            figures[row, zone, self.resources[resource]] += sign * amount
 
     def _set_memory(self, row: int, memory: MemoryZones) -> None:
         zones = len(memory.cells)

@@ -22,6 +22,9 @@ from kaicore.rules.numa.kubelet.requests import AlignedRequest
 from kaicore.rules.numa.kubelet.verdict import Admitted, Seen, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones
 
+#: Amounts by zone and resource.
+_Sums = dict[tuple[str, str], int]
+
 _LOOSE = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
 
 
@@ -45,9 +48,9 @@ def init_remains(
     for make in nodes:
         worlds = _worlds(make, request, inits, observed, zone_names)
         if worlds:
-            if len({_lasting(world, inits, zone_names) for world in worlds}) > 1:
-                return _anywhere(worlds, inits, zone_names)
-            return _of_inits(worlds[0], inits, zone_names)
+            sums = [_sums(world, inits, zone_names) for world in worlds]
+            likely = _of_inits(worlds[0], inits, zone_names)
+            return likely if all(each == sums[0] for each in sums) else _anywhere(likely, sums, inits, zone_names)
     return ()
 
 
@@ -154,36 +157,26 @@ def _of_inits(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...])
     return tuple(item for item in predicted.placement.containers if item.container in inits)
 
 
-def _lasting(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> tuple[tuple[str, str, int], ...]:
-    """CPUs and devices that init containers keep, by zone: what tells two worlds apart."""
-    return tuple((zone, resource, amount) for (zone, resource), amount in _sums(admitted, inits, zone_names).items())
-
-
-def _sums(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> dict[tuple[str, str], int]:
+def _sums(admitted: Admitted, inits: list[str], zone_names: tuple[str, ...]) -> _Sums:
+    """CPUs and devices that init containers keep, by zone and resource: what tells two worlds apart."""
     kept: dict[tuple[str, str], int] = {}
     for container in _of_inits(admitted, inits, zone_names):
         for zone in container.zones:
             for resource, amount in zone.amount.items():
                 if not is_memory(resource):
                     kept[zone.zone, resource] = kept.get((zone.zone, resource), 0) + amount
-    return dict(sorted(kept.items()))
+    return kept
 
 
-def _anywhere(worlds: list[Admitted], inits: list[str], zone_names: tuple[str, ...]) -> tuple[ContainerPlacement, ...]:
-    """Return what is kept in the first of some worlds, and under the last container what may be kept besides."""
-    likely = _of_inits(worlds[0], inits, zone_names)
-    first, most = _sums(worlds[0], inits, zone_names), dict[tuple[str, str], int]()
-    for world in worlds:
-        for key, amount in _sums(world, inits, zone_names).items():
-            most[key] = max(most.get(key, 0), amount)
-    besides = {
-        zone: {name: amount - first.get((zone, name), 0) for (at, name), amount in sorted(most.items()) if at == zone}
-        for zone in zone_names
-    }
-    spans = tuple(
-        SpanAmount((zone,), more)
-        for zone, amounts in besides.items()
-        if (more := {name: amount for name, amount in amounts.items() if amount})
+def _anywhere(
+    likely: tuple[ContainerPlacement, ...], sums: list[_Sums], inits: list[str], zone_names: tuple[str, ...]
+) -> tuple[ContainerPlacement, ...]:
+    """Return what is likely kept, and under the last container what may be kept besides, by any of the sums."""
+    keys = sorted({key for each in sums for key in each})
+    more = {key: max(each.get(key, 0) for each in sums) - sums[0].get(key, 0) for key in keys}
+    besides = (
+        (zone, {name: more[at, name] for at, name in keys if at == zone and more[at, name]}) for zone in zone_names
     )
-    unsure = ContainerPlacement(inits[-1], spans=spans, uncertain=tuple(sorted({name for _, name in most})))
+    spans = tuple(SpanAmount((zone,), amounts) for zone, amounts in besides if amounts)
+    unsure = ContainerPlacement(inits[-1], spans=spans, uncertain=tuple(sorted({name for _, name in keys})))
     return (*likely, unsure)

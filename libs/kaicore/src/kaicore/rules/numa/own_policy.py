@@ -47,10 +47,7 @@ _Unit = tuple[str, tuple[tuple[str, int], ...], dict[str, int]]
 def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> int:
     """Return the zones that a container's share of a resource may come from, as a mask."""
     if is_memory(resource):
-        mask = 0
-        for block in holding.blocks:
-            mask |= block.mask if block.resource == resource else 0
-        return mask
+        return reduce(or_, (block.mask for block in holding.blocks if block.resource == resource), 0)
     named = sum(1 << zone for zone, amount in enumerate(holding.amounts.get(resource, ())) if amount)
     none = columns.kubelet_of(row).policy is TopologyPolicy.NONE
     if resource not in holding.uncertain or (resource == CPU and none):
@@ -68,9 +65,8 @@ def spans(columns: ZoneColumns, row: int, admitted: Admitted) -> tuple[int, ...]
     masks = []
     for holding in admitted.holdings:
         if holding.container.kind is not ContainerKind.INIT:
-            mask = 0
-            for resource, _ in holding.container.amounts:
-                mask |= sources(columns, row, holding, resource)
+            each = (sources(columns, row, holding, resource) for resource, _ in holding.container.amounts)
+            mask = reduce(or_, each, 0)
             masks += [mask] if mask else []
     if len(masks) > 1 and columns.kubelet_of(row).scope is TopologyScope.POD:
         return (reduce(or_, masks),)
@@ -254,7 +250,7 @@ def strays(
             held = {name: sources(columns, row, holding, name) for name in bound}
             units.append((holding.container.name, holding.container.amounts, held))
     if settings.pod_scope:
-        together = {name: _union(held.get(name, 0) for _, _, held in units) for name in bound}
+        together = {name: reduce(or_, (held.get(name, 0) for _, _, held in units), 0) for name in bound}
         units = [("", request.pod, together)]
     if shared is not None and GPU in bound:
         units = list(_with_shared(units, shared, shared_on))
@@ -329,7 +325,7 @@ def _observed(containers: Iterable[ContainerPlacement], own: PodNumaPolicy, inde
     for container in containers:
         parts = [((zone.zone,), zone.amount) for zone in container.zones]
         for zones, amounts in [*parts, *((span.zones, span.amount) for span in container.spans)]:
-            mask = _union(1 << index[zone] for zone in zones)
+            mask = reduce(or_, (1 << index[zone] for zone in zones), 0)
             for resource, amount in amounts.items():
                 if not amount or not own.concerns(resource):
                     continue
@@ -337,7 +333,7 @@ def _observed(containers: Iterable[ContainerPlacement], own: PodNumaPolicy, inde
                     reached.append((resource, mask))
                 else:
                     held[resource] = held.get(resource, 0) | mask
-    serving = _fewest(_union(held.values()), [mask for _, mask in reached])
+    serving = _fewest(reduce(or_, held.values(), 0), [mask for _, mask in reached])
     for resource, mask in reached:
         held[resource] = held.get(resource, 0) | (mask & serving)
     return held
@@ -346,23 +342,18 @@ def _observed(containers: Iterable[ContainerPlacement], own: PodNumaPolicy, inde
 def _fewest(used: int, reached: Sequence[int]) -> int:
     """Return the fewest zones that have all that are used and one of each mask; of equals the lowest."""
     open_ = [mask for mask in reached if not mask & used]
-    zones = zones_of(_union(open_))
+    zones = zones_of(reduce(or_, open_, 0))
     for count in range(len(zones)):
         for chosen in combinations(zones, count):
-            mask = _union(1 << zone for zone in chosen)
+            mask = sum(1 << zone for zone in chosen)
             if all(mask & one for one in open_):
                 return used | mask
-    return used | _union(open_)
+    return used | reduce(or_, open_, 0)
 
 
-def _first_stray(
-    columns: ZoneColumns,
-    row: int,
-    own: PodNumaPolicy,
-    units: Iterable[_Unit],
-) -> Stray | None:
+def _first_stray(columns: ZoneColumns, row: int, own: PodNumaPolicy, units: Iterable[_Unit]) -> Stray | None:
     for name, amounts, held in units:
-        if _union(held.values()).bit_count() > _allowed(columns, row, amounts, own):
+        if reduce(or_, held.values(), 0).bit_count() > _allowed(columns, row, amounts, own):
             return Stray(name, tuple((resource, held[resource]) for resource in sorted(held) if held[resource]))
     return None
 
@@ -380,10 +371,3 @@ def _allowed(columns: ZoneColumns, row: int, amounts: tuple[tuple[str, int], ...
         reached = np.cumsum(np.sort(source[row, :zones, column])[::-1]) >= need
         allowed = max(allowed, int(reached.argmax()) + 1 if reached.any() else zones)
     return allowed
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union

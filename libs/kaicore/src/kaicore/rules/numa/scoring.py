@@ -12,7 +12,7 @@ from operator import or_
 import msgspec
 
 from kaicore.rules.numa.columns import ZoneColumns
-from kaicore.rules.numa.kubelet.masks import mask_table, zones_of
+from kaicore.rules.numa.kubelet.masks import mask_table, spread, zones_of
 from kaicore.rules.numa.kubelet.requests import AlignedRequest
 
 #: Score of a node on which nothing is known to come from zones that belong together.
@@ -111,12 +111,9 @@ def _is_closest(distances: tuple[tuple[int, ...], ...], span: int, zones: int) -
     """Tell whether no set of as many zones is closer."""
     table = mask_table(zones)
     rivals = table.masks[table.slices[span.bit_count()]]
-    return bool(rivals) and _spread(distances, span) <= min(_spread(distances, rival) for rival in rivals)
-
-
-def _spread(distances: tuple[tuple[int, ...], ...], mask: int) -> int:
-    zones = zones_of(mask) if distances else ()
-    return sum(distances[one][other] for one in zones for other in zones)
+    if not rivals or not distances:
+        return bool(rivals)
+    return spread(distances, zones_of(span)) <= min(spread(distances, zones_of(rival)) for rival in rivals)
 
 
 def _by_use(shares: list[tuple[int, int]], strategy: ScoringStrategy) -> int:

@@ -21,8 +21,7 @@ from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.columns import Flags, Ints, ZoneColumns
-from kaicore.rules.numa.kubelet.evaluators import Hints
-from kaicore.rules.numa.kubelet.masks import MaskTable, lowest_place, mask_table, zones_of
+from kaicore.rules.numa.kubelet.masks import Hints, MaskTable, lowest_place, mask_table, zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
 from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.kubelet.settings import KubeletSettings

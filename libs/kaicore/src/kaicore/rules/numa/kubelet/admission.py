@@ -19,8 +19,8 @@ from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.kubelet import verdict
 from kaicore.rules.numa.kubelet.cpu_packing import CoreCounts, distribute, pack
-from kaicore.rules.numa.kubelet.evaluators import EVALUATORS, Hints, Merged
-from kaicore.rules.numa.kubelet.masks import lowest_place, zones_of
+from kaicore.rules.numa.kubelet.evaluators import EVALUATORS, Merged
+from kaicore.rules.numa.kubelet.masks import Hints, lowest_place, zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, redrawn, shrink
 from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
@@ -100,7 +100,7 @@ class _Walk:
         self._seen = seen
         self._table = node.table
         self._settings = node.settings
-        self._evaluator = EVALUATORS[node.settings.policy]
+        self._merged_hints = EVALUATORS[node.settings.policy]
         self._request = request.on(node.settings)
         #: Under pod scope, what the pod's own resources leave nothing of to some of its containers.
         self._crowded = self._request.crowded if node.settings.pod_scope else frozenset()
@@ -152,7 +152,7 @@ class _Walk:
             masks &= earlier.masks
         if masks != -1:
             hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
-        merged = self._evaluator.merge(self._node, hints)
+        merged = self._merged_hints(self._node, hints)
         if merged is None:
             raise AllocationRefused(verdict.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
         return merged
@@ -177,7 +177,7 @@ class _Walk:
             of_memory = self._node.memory.hints(self._table, memory, self._lent_memory)
             # No mask at all counts as no opinion; Allocate will fail.
             if of_memory.feasible:
-                hints.append(Hints(next(iter(memory)), of_memory.feasible, of_memory.preferred, of_memory.width))
+                hints.append(of_memory)
         return hints
 
     def _cpu_hints(self, need: int) -> Hints:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 #: Nodes with more zones have only their masks of one and two zones, and of all zones, looked at. The kubelet itself
 #: refuses to start with a Topology Manager policy on more than 8, unless max-allowable-numa-nodes says otherwise.
 MAX_ENUMERATED_ZONES = 8
@@ -74,6 +76,22 @@ class MaskTable:
         return containing_all
 
 
+class Hints(msgspec.Struct, frozen=True, gc=False):
+    """One provider's answer, as sets of masks; a provider without an opinion gives none.
+
+    Attributes:
+        resource: what it is about; the memory manager's carries the first of its resources.
+        feasible: masks of zones with enough free.
+        preferred: those of them with `width` zones.
+        width: the fewest zones that could ever serve the request.
+    """
+
+    resource: str
+    feasible: int
+    preferred: int
+    width: int
+
+
 @lru_cache(maxsize=64)
 def mask_table(zones: int) -> MaskTable:
     """Return the masks over a number of zones."""
@@ -112,6 +130,11 @@ def mask_table(zones: int) -> MaskTable:
 def lowest_place(masks: int) -> int:
     """Return the place of the most preferred mask of a set, -1 of an empty one."""
     return (masks & -masks).bit_length() - 1
+
+
+def spread(distances: Sequence[Sequence[int]], zones: Sequence[int]) -> int:
+    """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""
+    return sum(distances[one][other] for one in zones for other in zones)
 
 
 @lru_cache(maxsize=4096)

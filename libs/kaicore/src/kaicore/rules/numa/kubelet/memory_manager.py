@@ -19,7 +19,7 @@ from itertools import combinations
 
 import msgspec
 
-from kaicore.rules.numa.kubelet.masks import MaskTable, zones_of
+from kaicore.rules.numa.kubelet.masks import Hints, MaskTable, zones_of
 
 
 class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
@@ -37,20 +37,6 @@ class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
     size: int
     init: bool = False
     drawn: tuple[tuple[int, int], ...] = ()
-
-
-class MemoryHints(msgspec.Struct, frozen=True, gc=False):
-    """Masks that could serve a request of all memory types together.
-
-    Attributes:
-        feasible: set of masks.
-        preferred: those of them with the fewest zones that could ever serve it.
-        width: that number of zones.
-    """
-
-    feasible: int
-    preferred: int
-    width: int
 
 
 #: One block of others, in a cell (`MemoryZones.cells`). Masks are below it.
@@ -75,20 +61,20 @@ class MemoryZones(msgspec.Struct, gc=False):
     cells: list[int]
     regroups: bool = False
 
-    def hints(self, table: MaskTable, needs: Mapping[str, int], lent: Mapping[tuple[int, str], int]) -> MemoryHints:
-        """Return the masks for a request.
+    def hints(self, table: MaskTable, needs: Mapping[str, int], lent: Mapping[tuple[int, str], int]) -> Hints:
+        """Return the masks for a request of all memory types together.
 
         Args:
             needs: bytes by type; a type that the node has not counts as 0 everywhere.
             lent: by mask and type, what init containers of the pod lend under exactly that mask.
         """
-        everything = (1 << len(table)) - 1
-        able, feasible = everything, everything
+        first, able = next(iter(needs)), (1 << len(table)) - 1
+        feasible = able
         for resource, need in needs.items():
             if not need:
                 continue
             if resource not in self.free:
-                return MemoryHints(0, 0, table.zones)
+                return Hints(first, 0, 0, table.zones)
             able &= table.reaching(self.allocatable[resource], need)
             enough = table.reaching(self.free[resource], need)
             for (mask, kind), amount in lent.items():
@@ -99,7 +85,7 @@ class MemoryZones(msgspec.Struct, gc=False):
             feasible &= enough
         width = table.first_width(able)
         feasible &= able & self.open_masks(table)
-        return MemoryHints(feasible, feasible & table.of_width[width], width)
+        return Hints(first, feasible, feasible & table.of_width[width], width)
 
     def open_masks(self, table: MaskTable) -> int:
         """Return the set of the masks that the present groups allow."""

@@ -106,10 +106,6 @@ class AlignedRequest:
         alone = len(held) == 1 and held[0][1] == 1 and held[0][0] != CPU and not is_memory(held[0][0])
         return alone and not budgets and not self.others
 
-    def nothing(self) -> "AlignedRequest":
-        """Return a request for nothing."""
-        return AlignedRequest((), ())
-
     def without(self, ignored: frozenset[str]) -> "AlignedRequest":
         """Return the request less some resources."""
         if not ignored:

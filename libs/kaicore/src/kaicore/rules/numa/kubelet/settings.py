@@ -9,8 +9,6 @@ nothing publishes, such as CPU manager options, are configured per node label
 Differences between versions and feature gates of kubelets are in `kaicore.rules.numa.kubelet.versions`.
 """
 
-from typing import Any
-
 import msgspec
 
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope
@@ -40,7 +38,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         threads_known: whether that is reported; else there may be two.
         zones_per_socket: how many zones a socket has; those of a socket are numbered one after another.
         static_memory: whether the memory manager's policy is `Static`.
-        minor: the minor version of the kubelet's rules, 36 for 1.36.
+        minor: the minor version of the kubelet's rules, 36 for 1.36; none older than `versions.OLDEST_MINOR`.
         gates_on: names of the feature gates that are known to be on; of the others each version has its default.
         gates_off: names of those that are known to be off.
     """
@@ -114,10 +112,6 @@ class KubeletSettings(msgspec.Struct, frozen=True):
         """True if half of a core may be free: then a later container may leave a CPU alone that was lent to it."""
         return self.threads_per_core == 2 or not self.threads_known
 
-    def replaced(self, **changes: Any) -> "KubeletSettings":
-        """Return the settings with some changed."""
-        return msgspec.structs.replace(self, **changes)
-
     @property
     def pod_scope(self) -> bool:
         """True if hints are asked for the pod as one; without a policy there is no scope."""
@@ -125,16 +119,16 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
     @property
     def prefers_closest(self) -> bool:
-        """True if of equally wide masks the one with the smallest distances wins (the option exists since 1.26).
+        """True if of equally wide masks the one with the smallest distances wins (an option since 1.26).
 
         The single-numa-node policy ignores the option.
         """
-        return PREFER_CLOSEST in self.topology_options and self.minor >= 26
+        return PREFER_CLOSEST in self.topology_options
 
     @property
     def whole_cores_only(self) -> bool:
         """True if CPUs are only given by whole cores (`full-pcpus-only`, since 1.22)."""
-        return FULL_PCPUS_ONLY in self.cpu_options and self.minor >= 22
+        return FULL_PCPUS_ONLY in self.cpu_options
 
     @property
     def aligns_by_socket(self) -> bool:
@@ -142,7 +136,7 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
         Only with several zones to a socket does it change anything.
         """
-        return ALIGN_BY_SOCKET in self.cpu_options and self.minor >= 25 and self.zones_per_socket > 1
+        return ALIGN_BY_SOCKET in self.cpu_options and self.zones_per_socket > 1
 
     @property
     def device_masks_are_of_hosting_zones(self) -> bool:

@@ -10,11 +10,10 @@ import msgspec
 
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind
-from kaicore.rules.numa.kubelet.evaluators import Hints
-from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.masks import Hints, zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
 from kaicore.rules.numa.kubelet.requests import AlignedContainer
-from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge
+from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge, summed
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
@@ -150,10 +149,8 @@ def predicted_placement(admitted: Admitted, zone_names: Sequence[str]) -> Predic
     uncertain = tuple(sorted({name for container in containers for name in container.uncertain}))
     blocks = tuple(block for holding in holdings for block in holding.blocks)
     perhaps_kept = admitted.perhaps.items()
-    repeated = _summed(
-        [(zone, name, kept) for name, figures in perhaps_kept for zone, kept in enumerate(figures) if kept]
-    )
-    charge = ZoneCharge(_summed([*amounts, *repeated]), blocks, uncertain, repeated)
+    repeated = summed((zone, name, kept) for name, figures in perhaps_kept for zone, kept in enumerate(figures) if kept)
+    charge = ZoneCharge(summed((*amounts, *repeated)), blocks, uncertain, repeated)
     return PredictedPlacement(Placement(Provenance.PREDICTED, tuple(containers)), charge)
 
 
@@ -164,13 +161,6 @@ def _spans(admitted: Admitted, zone_names: Sequence[str]) -> tuple[SpanAmount, .
             if amount:
                 by_zone[zone][resource] = amount
     return tuple(SpanAmount((name,), amounts) for name, amounts in zip(zone_names, by_zone, strict=True) if amounts)
-
-
-def _summed(amounts: list[tuple[int, str, int]]) -> tuple[tuple[int, str, int], ...]:
-    total: dict[tuple[int, str], int] = {}
-    for zone, resource, amount in amounts:
-        total[zone, resource] = total.get((zone, resource), 0) + amount
-    return tuple((zone, resource, amount) for (zone, resource), amount in sorted(total.items()))
 
 
 def _names(mask: int, zone_names: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """One node's zones as plain numbers, which an admission walks over and changes, and the amounts of one pod on them."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -9,21 +10,39 @@ from kaicore.rules.numa.kubelet.masks import MaskTable, mask_table
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, MemoryZones
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 
+#: Zone index, resource and amount, in canonical units.
+ZoneAmounts = tuple[tuple[int, str, int], ...]
+
+
+def drawn(blocks: Iterable[MemoryBlock]) -> Iterator[tuple[int, str, int]]:
+    """Yield what blocks took of each zone."""
+    for block in blocks:
+        for zone, amount in block.drawn:
+            yield zone, block.resource, amount
+
+
+def summed(amounts: Iterable[tuple[int, str, int]]) -> ZoneAmounts:
+    """Sum amounts up by zone and resource."""
+    total: dict[tuple[int, str], int] = {}
+    for zone, resource, amount in amounts:
+        total[zone, resource] = total.get((zone, resource), 0) + amount
+    return tuple((zone, resource, amount) for (zone, resource), amount in sorted(total.items()))
+
 
 class ZoneCharge(msgspec.Struct, frozen=True, gc=False):
     """One pod's charge on one node's zones.
 
     Attributes:
-        amounts: zone index, resource and amount of CPUs and devices, in canonical units.
+        amounts: of CPUs and devices.
         blocks: its memory, in the order of its containers.
         uncertain: resources of which only the sum is certain: the zones are predicted where the kubelet may choose.
         repeated: of the amounts, what may be held of the zone and may not: of another one, or of none.
     """
 
-    amounts: tuple[tuple[int, str, int], ...] = ()
+    amounts: ZoneAmounts = ()
     blocks: tuple[MemoryBlock, ...] = ()
     uncertain: tuple[str, ...] = ()
-    repeated: tuple[tuple[int, str, int], ...] = ()
+    repeated: ZoneAmounts = ()
 
     @property
     def beside_memory(self) -> tuple[object, ...]:
@@ -31,13 +50,9 @@ class ZoneCharge(msgspec.Struct, frozen=True, gc=False):
         return self.amounts, self.uncertain, self.repeated
 
     @property
-    def split(self) -> tuple[tuple[int, str, int], ...]:
+    def split(self) -> ZoneAmounts:
         """All amounts by zone and resource, memory as it was drawn on admission."""
-        total: dict[tuple[int, str], int] = {}
-        drawn = [(zone, block.resource, amount) for block in self.blocks for zone, amount in block.drawn]
-        for zone, resource, amount in (*self.amounts, *drawn):
-            total[zone, resource] = total.get((zone, resource), 0) + amount
-        return tuple((zone, resource, amount) for (zone, resource), amount in sorted(total.items()) if amount)
+        return tuple(item for item in summed((*self.amounts, *drawn(self.blocks))) if item[2])
 
     @property
     def certain(self) -> set[tuple[int, str]]:
@@ -124,9 +139,3 @@ class NodeZones(msgspec.Struct, gc=False):
                 continue
             self.free[resource] = [free + more for free, more in zip(self.free[resource], amounts, strict=True)]
         return msgspec.structs.replace(self, repeated={}, perhaps_held=self.repeated)
-
-    def distance(self, mask_zones: tuple[int, ...]) -> int:
-        """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""
-        if not self.distances:
-            return 0
-        return sum(self.distances[one][other] for one in mask_zones for other in mask_zones)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
+import msgspec
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, Evaluator
@@ -17,6 +18,7 @@ from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.explain import Refusal, explain
 from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.requests import AlignedRequest
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones
@@ -57,7 +59,7 @@ def _without(settings: KubeletSettings, ignored: frozenset[str]) -> KubeletSetti
     static_memory = settings.static_memory and MEMORY not in ignored
     if (static_cpu, static_memory) == (settings.static_cpu, settings.static_memory):
         return settings
-    return settings.replaced(static_cpu=static_cpu, static_memory=static_memory)
+    return msgspec.structs.replace(settings, static_cpu=static_cpu, static_memory=static_memory)
 
 
 #: Up to this many rows are asked one by one, by what they are like; more are first ruled out together.
@@ -139,7 +141,7 @@ class NumaVerdicts:
         if len(rows) <= _FEW:
             # With a policy or a score each of them is asked anyway.
             return np.array([self.discerns or self.admits(row) for row in rows.tolist()], np.bool_)
-        request = self._request if not self._counting else self._request.nothing()
+        request = self._request if not self._counting else AlignedRequest((), ())
         return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
 
     @property
@@ -349,7 +351,7 @@ class NumaVerdicts:
         if isinstance(verdict, Rejected) or node.settings.threads_known or not self._request.lends_cpus:
             return verdict
         node = self._node(row, empty=empty)
-        node.settings = node.settings.replaced(threads_per_core=2)
+        node.settings = msgspec.structs.replace(node.settings, threads_per_core=2)
         other = admit(node, self._request)
         return other if isinstance(other, Rejected) else verdict
 
