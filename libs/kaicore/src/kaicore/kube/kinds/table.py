@@ -18,8 +18,7 @@ from kaicore.kube.normalize import device, queue, storage
 from kaicore.kube.normalize.network_topology import (
     normalize_cluster_network_topology,
     normalize_hyper_node,
-    normalize_kai_topology,
-    normalize_kueue_topology,
+    normalize_label_topology,
 )
 from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
 from kaicore.kube.normalize.pod import normalize_pod
@@ -203,8 +202,13 @@ def _topology_kind(
 
 #: Every kind of network topologies.
 TOPOLOGY_KINDS: tuple[Kind[Any], ...] = (
-    _topology_kind(KAI_TOPOLOGY, "topologies", ("v1alpha1",), normalize_kai_topology),
-    _topology_kind(KUEUE_TOPOLOGY, "topologies", ("v1beta2", "v1beta1", "v1alpha1"), normalize_kueue_topology),
+    _topology_kind(KAI_TOPOLOGY, "topologies", ("v1alpha1",), partial(normalize_label_topology, KAI_TOPOLOGY)),
+    _topology_kind(
+        KUEUE_TOPOLOGY,
+        "topologies",
+        ("v1beta2", "v1beta1", "v1alpha1"),
+        partial(normalize_label_topology, KUEUE_TOPOLOGY),
+    ),
     _topology_kind(
         CLUSTER_NETWORK_TOPOLOGY, "clusternetworktopologies", ("v1alpha1",), normalize_cluster_network_topology
     ),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
-from kaicore.kube.normalize.fields import required_nodes
+from kaicore.kube.normalize.fields import identity, namespaced_identity, required_nodes
 from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model import device as models
 from kaicore.rules.model.quantity import parse_thousandths
@@ -27,10 +27,7 @@ def normalize_resource_claim(wire: PlainObject, lost: Lost = unheard) -> models.
     controller = next((owner for owner in metadata.owner_references or () if owner.controller), None)
     allocated = status.value.get("allocation") is not None
     return models.ResourceClaim(
-        uid=metadata.uid,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **namespaced_identity(metadata),
         owner=controller.uid if controller is not None and controller.kind == "Pod" else "",
         group=controller.name if controller is not None and _is_group(controller) else "",
         requests=tuple(map(_request, requests)),
@@ -180,9 +177,7 @@ def normalize_slice(wire: PlainObject, lost: Lost = unheard) -> models.ResourceS
         except InvalidObject as error:
             lost(error)
     return models.ResourceSlice(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         driver=driver,
         pool=pool.text("name"),
         generation=pool.read("generation", int) or 0,
@@ -198,9 +193,7 @@ def normalize_device_class(wire: PlainObject, _: Lost = unheard) -> models.Devic
     """Reduce a DeviceClass."""
     metadata, spec = wire.metadata, named_fields("DeviceClass", wire).inside("spec")
     return models.DeviceClass(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         selectors=_expressions(spec),
         extended_resource=spec.text("extendedResourceName"),
         created_at=seconds(metadata.creation_timestamp) or 0,
@@ -221,9 +214,7 @@ def normalize_taint_rule(wire: PlainObject, lost: Lost = unheard) -> models.Devi
         problem = "selects by class or expression, as until Kubernetes 1.34: taken as for all devices otherwise met"
         lost(InvalidObject(spec.subject, selector.path, None, problem))
     return models.DeviceTaintRule(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         taint=_taint(taint),
         none=spec.value.get("deviceSelector") is None,
         driver=selector.text("driver"),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
+from typing import TypedDict
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost
 from kaicore.kube.wire.objects import NodeSelector, NodeSelectorTerm, Quantities
@@ -47,6 +48,30 @@ def _sound_amount(text: str | float, resource: str) -> int | None:
     except InvalidQuantity:
         return None
     return units if problem is None else None
+
+
+class Identity(TypedDict):
+    """The fields by which every object of the model is known."""
+
+    uid: str
+    name: str
+    resource_version: str
+
+
+class NamespacedIdentity(Identity):
+    """The same of one in a namespace."""
+
+    namespace: str
+
+
+def identity(metadata: ObjectMeta) -> Identity:
+    """Return by which fields an object is known."""
+    return {"uid": metadata.uid, "name": metadata.name, "resource_version": metadata.resource_version}
+
+
+def namespaced_identity(metadata: ObjectMeta) -> NamespacedIdentity:
+    """Return by which fields an object in a namespace is known."""
+    return {**identity(metadata), "namespace": metadata.namespace}
 
 
 def changed_at(metadata: ObjectMeta) -> int:

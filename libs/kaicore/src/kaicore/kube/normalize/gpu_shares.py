@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.share_dialects import CONTAINER_NAME, GPU_FRACTION, GPU_MEMORY, NUM_DEVICES
+from kaicore.kube.normalize.share_dialects import (
+    CONTAINER_NAME,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    NUM_DEVICES,
+    new_pod_subject,
+)
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GpuPart, group_labels
 from kaicore.rules.model.placement import PREDICTED_ANNOTATION, encode_annotation
@@ -85,9 +91,9 @@ def sharing_container(pod: Mapping[str, Any]) -> SharingContainer:
         if container.document.get("name") == name if name is not None else container.field == "containers":
             return container
     if name is None:
-        raise InvalidObject(_subject(pod), "spec.containers", [], "a pod needs a container")
+        raise InvalidObject(new_pod_subject(pod), "spec.containers", [], "a pod needs a container")
     field = f"metadata.annotations[{CONTAINER_NAME}]"
-    raise InvalidObject(_subject(pod), field, name, "is no container of the pod")
+    raise InvalidObject(new_pod_subject(pod), field, name, "is no container of the pod")
 
 
 def config_map_names(pod: Mapping[str, Any], container: SharingContainer) -> ConfigMapNames:
@@ -97,11 +103,8 @@ def config_map_names(pod: Mapping[str, Any], container: SharingContainer) -> Con
     """
     prefix = _annotations(pod).get(CONFIG_MAP_PREFIX, "")
     if not prefix:
-        field, problem = (
-            f"metadata.annotations[{CONFIG_MAP_PREFIX}]",
-            "kai-webhook did not see the pod; make it anew",
-        )
-        raise InvalidObject(_subject(pod), field, prefix, problem)
+        field = f"metadata.annotations[{CONFIG_MAP_PREFIX}]"
+        raise InvalidObject(new_pod_subject(pod), field, prefix, "kai-webhook did not see the pod; make it anew")
     return ConfigMapNames(f"{prefix}-{container.suffix}", f"{prefix}-{container.suffix}-evar")
 
 
@@ -280,8 +283,3 @@ def is_ours(labels: Mapping[str, str]) -> bool:
 
 def _annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:
     return (pod.get("metadata") or {}).get("annotations") or {}
-
-
-def _subject(pod: Mapping[str, Any]) -> str:
-    metadata = pod.get("metadata") or {}
-    return f"Pod {metadata.get('namespace', '')}/{metadata.get('name') or metadata.get('generateName', '')}"

@@ -8,7 +8,6 @@ from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HOSTNAME,
     KAI_TOPOLOGY,
-    KUEUE_TOPOLOGY,
     NODE_LAYER,
     HyperNode,
     HyperNodeMember,
@@ -23,21 +22,8 @@ from kaicore.rules.topology.paths import compile_pattern
 MOST_LEVELS = 16
 
 
-def normalize_kai_topology(wire: PlainObject, lost: Lost = unheard) -> TopologyDefinition:
-    """Reduce a `kai.scheduler` Topology. Raises InvalidObject: see `_label_topology`."""
-    return _label_topology(KAI_TOPOLOGY, wire, lost)
-
-
-def normalize_kueue_topology(wire: PlainObject, lost: Lost = unheard) -> TopologyDefinition:
-    """Reduce a `kueue.x-k8s.io` Topology; its levels are the same in every version.
-
-    Raises InvalidObject: see `_label_topology`.
-    """
-    return _label_topology(KUEUE_TOPOLOGY, wire, lost)
-
-
-def _label_topology(kind: str, wire: PlainObject, lost: Lost) -> TopologyDefinition:
-    """Reduce a Topology with labels as levels.
+def normalize_label_topology(kind: str, wire: PlainObject, lost: Lost) -> TopologyDefinition:
+    """Reduce a Topology of KAI or of Kueue, which has labels as levels; Kueue's are the same in every version.
 
     Raises InvalidObject: it has no level or more than 16, a level without a label, a label twice, or the hostname above
     another level (Kueue apis/kueue/v1beta1/topology_types.go, v0.20.0-devel; KAI's definition says the same).

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
-from kaicore.kube.normalize.fields import amount, amounts
+from kaicore.kube.normalize.fields import amount, amounts, identity
 from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Node, NodeTopology, Taint, TopologyPolicy, TopologyScope, Zone, ZoneResource
@@ -35,9 +35,7 @@ def normalize_node(wire: objects.NodeObject, lost: Lost = unheard) -> Node:
     metadata, spec, status = wire.metadata, wire.spec, wire.status
     subject = named_subject("Node", wire)
     return Node(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         allocatable=amounts(status.allocatable, subject=subject, field="status.allocatable", lost=lost),
         capacity=amounts(status.capacity, subject=subject, field="status.capacity", lost=lost),
         labels=metadata.labels or {},
@@ -61,9 +59,7 @@ def normalize_priority_class(wire: objects.PriorityClassObject, lost: Lost = unh
     metadata = wire.metadata
     subject = named_subject("PriorityClass", wire)
     return PriorityClass(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         value=int32(wire.value, subject=subject, field="value", lost=lost),
         global_default=bool(wire.global_default),
         preemption_policy=wire.preemption_policy or "PreemptLowerPriority",

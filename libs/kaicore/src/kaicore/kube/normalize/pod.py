@@ -24,7 +24,14 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
-from kaicore.kube.normalize.fields import amounts, node_term, required_nodes, selector, sorted_requirements
+from kaicore.kube.normalize.fields import (
+    amounts,
+    namespaced_identity,
+    node_term,
+    required_nodes,
+    selector,
+    sorted_requirements,
+)
 from kaicore.kube.normalize.share_dialects import annotated_mig, gpu_share, virtual_gpus
 from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
@@ -332,10 +339,7 @@ def normalize_pod(wire: objects.PodObject, lost: Lost = unheard) -> Pod:  # long
         qos = _qos_class([(container.requests, container.limits) for container in containers])
     overhead = amounts(spec.overhead, subject=subject, field="spec.overhead", lost=misread)
     return Pod(
-        uid=metadata.uid,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **namespaced_identity(metadata),
         created_at=seconds(metadata.creation_timestamp) or 0,
         scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
         qos=_QOS_CLASSES.get(status.qos_class or "", qos),

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
-from kaicore.kube.normalize.fields import amount, selector
+from kaicore.kube.normalize.fields import amount, namespaced_identity, selector
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire.objects import NodeTaint, PodToleration
 from kaicore.kube.wire.resources import named_fields
@@ -394,10 +394,7 @@ def normalize_provisioning_request(wire: PlainObject, lost: Lost = unheard) -> P
             message = str(one.value.get("message") or "")[:MOST_MESSAGE]
             conditions[name] = ProvisioningCondition(name, status == "True", one.text("reason"), message)
     return ProvisioningRequest(
-        uid=metadata.uid,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **namespaced_identity(metadata),
         provisioning_class=given.inside("spec").text("provisioningClassName"),
         conditions=tuple(conditions[name] for name in sorted(conditions)),
     )

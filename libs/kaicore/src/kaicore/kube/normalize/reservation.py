@@ -12,6 +12,7 @@ from importlib.resources import files
 from zoneinfo import ZoneInfo
 
 from kaicore.errors import InvalidObject, Lost, unheard
+from kaicore.kube.normalize.fields import identity
 from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.groups.dialects.source import duration
 from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, ZoneOffset, check_recurrence
@@ -53,9 +54,7 @@ def normalize_reservation(wire: PlainObject, lost: Lost = unheard) -> NodeReserv
     if reserved_for.text("work") and not reserved_for.text("namespace"):
         raise reserved_for.error("work", "needs spec.for.namespace")
     return NodeReservation(
-        uid=wire.metadata.uid,
-        name=wire.metadata.name,
-        resource_version=wire.metadata.resource_version,
+        **identity(wire.metadata),
         start=start,
         end=end,
         queue=reserved_for.text("queue"),

@@ -21,6 +21,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpus_text
 from kaicore.rules.model.quantity import MAX_AMOUNT, parse_amount
+from kaicore.rules.objects.wire import number_in
 
 GPU_FRACTION = "gpu-fraction"
 GPU_MEMORY = "gpu-memory"
@@ -83,7 +84,7 @@ def _milli(name: str, text: str, subject: str) -> int:
 
 def _positive(annotations: Mapping[str, str], name: str, subject: str, most: int) -> int:
     text = annotations[name]
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_TEXT else 0
+    number = number_in(text, digits=_MOST_TEXT) or 0
     if not 0 < number <= most:
         raise InvalidObject(subject, _field(name), text[:_MOST_TEXT], f"is no whole number from 1 to {most}")
     return number
@@ -291,6 +292,12 @@ class _Asking(NamedTuple):
     dialect: ShareDialect
 
 
+def new_pod_subject(pod: Mapping[str, Any]) -> str:
+    """Name a pod in an error that maybe has no name yet."""
+    metadata = pod.get("metadata") or {}
+    return f"Pod {metadata.get('namespace', '')}/{metadata.get('name') or metadata.get('generateName', '')}"
+
+
 def translated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a new pod with its virtual GPUs as a share in KAI's words, or as whole GPUs where they are whole.
 
@@ -306,7 +313,7 @@ def translated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = pod.get("metadata") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     one = asking[0]
-    subject = f"Pod {metadata.get('namespace', '')}/{metadata.get('name') or metadata.get('generateName', '')}"
+    subject = new_pod_subject(pod)
     where = f"spec.{one.field}[{one.number}].resources"
     amounts = _amounts(one.container)
     _refuse_others(asking, annotations, amounts, subject=subject, where=where)
@@ -339,11 +346,11 @@ def _refuse_others(
     for name in (GPU_FRACTION, GPU_MEMORY, NUM_DEVICES, CONTAINER_NAME, GPU_FRACTION_AT_LEAST):
         if name in annotations:
             problem = f"stands beside virtual GPUs of {dialect.name}; use one of both"
-            raise InvalidObject(subject, f"metadata.annotations[{name}]", annotations[name], problem)
+            raise InvalidObject(subject, _field(name), annotations[name], problem)
     for name in dialect.choices:
         if name in annotations:
             problem = "is not carried out; choose nodes by their labels, such as nvidia.com/gpu.product"
-            raise InvalidObject(subject, f"metadata.annotations[{name}]", annotations[name], problem)
+            raise InvalidObject(subject, _field(name), annotations[name], problem)
     unread = sorted(name for name in amounts if dialect.owns(name) and name not in dialect.resources)
     if unread:
         raise InvalidObject(subject, f"{where}[{unread[0]}]", amounts[unread[0]], "is not carried out; leave it out")
@@ -375,9 +382,8 @@ def _container(one: _Asking, gpus: VirtualGpus, *, whole: bool) -> Document:
     resources = dict(one.container.get("resources") or {})
     for kind in ("requests", "limits"):
         if kind in resources:
-            kept = {
-                name: amount for name, amount in (resources[kind] or {}).items() if name not in one.dialect.resources
-            }
+            asked, own = resources[kind] or {}, one.dialect.resources
+            kept = {name: amount for name, amount in asked.items() if name not in own}
             resources[kind] = kept | {GPU: str(gpus.devices)} if whole else kept
     container = {**one.container, "resources": resources}
     limits = {MEMORY_LIMIT: f"{gpus.mib}m" if gpus.mib else "", COMPUTE_LIMIT: str(gpus.compute or "")}

@@ -3,7 +3,7 @@
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.kube.normalize.fields import amount, required_nodes, selector
+from kaicore.kube.normalize.fields import amount, identity, namespaced_identity, required_nodes, selector
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_fields, named_subject
@@ -39,10 +39,7 @@ def normalize_claim(wire: PlainObject, lost: Lost = unheard) -> PersistentVolume
     spec, annotations = given.inside("spec"), metadata.annotations or {}
     volume = spec.text("volumeName")
     return PersistentVolumeClaim(
-        uid=metadata.uid,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **namespaced_identity(metadata),
         volume=volume,
         bound=bool(volume) and BOUND_ANNOTATION in annotations,
         lost=given.inside("status").text("phase") == "Lost",
@@ -63,9 +60,7 @@ def normalize_volume(wire: PlainObject, lost: Lost = unheard) -> PersistentVolum
     spec, labels = given.inside("spec"), metadata.labels or {}
     claimed, reference = spec.value.get("claimRef") is not None, spec.inside("claimRef")
     return PersistentVolume(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         storage_class=(metadata.annotations or {}).get(_CLASS_ANNOTATION) or spec.text("storageClassName"),
         claimed=claimed,
         claim=f"{reference.text('namespace')}/{reference.text('name')}" if claimed else "",
@@ -86,9 +81,7 @@ def normalize_storage_class(wire: objects.StorageClassObject, _: Lost = unheard)
     metadata = wire.metadata
     named_subject("StorageClass", wire)
     return StorageClass(
-        uid=metadata.uid,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **identity(metadata),
         provisioner=wire.provisioner,
         waits=wire.volume_binding_mode == "WaitForFirstConsumer",
         topologies=tuple(
@@ -123,10 +116,7 @@ def normalize_budget(wire: PlainObject, lost: Lost = unheard) -> PodDisruptionBu
     allowed = status.read(DISRUPTIONS_ALLOWED, int) or 0
     allowed = int32(allowed, subject=given.subject, field=status.where(DISRUPTIONS_ALLOWED), lost=lost)
     return PodDisruptionBudget(
-        uid=metadata.uid,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
+        **namespaced_identity(metadata),
         selector=PodSelector((metadata.namespace,), labels=selector(spec, "selector")),
         disruptions_allowed=max(allowed, 0),
         disrupted=tuple(sorted(status.inside("disruptedPods").value)),

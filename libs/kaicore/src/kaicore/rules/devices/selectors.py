@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from operator import add, sub
 from typing import Any
 
 import re2
@@ -97,12 +98,11 @@ def _compare(left: str, right: str) -> int:
     return (mine > other) - (mine < other)
 
 
-def _sum(left: str, right: Any) -> str:
-    return quantity_value(_amount(left) + (right * 1000 if isinstance(right, int) else _amount(right)))
+def _combined(combine: Callable[[int, int], int]) -> Callable[[str, Any], str]:
+    def combined(left: str, right: Any) -> str:
+        return quantity_value(combine(_amount(left), right * 1000 if isinstance(right, int) else _amount(right)))
 
-
-def _difference(left: str, right: Any) -> str:
-    return quantity_value(_amount(left) - (right * 1000 if isinstance(right, int) else _amount(right)))
+    return combined
 
 
 def _integer(value: str) -> int:
@@ -146,17 +146,26 @@ _SCALARS = (_T.STRING, _T.INT, _T.BOOL)
 
 
 def _declared(
-    name: str, returns: cel.Type, parameters: list[cel.Type], implementation: Callable[..., Any], *, member: bool = True
+    name: str,
+    returns: cel.Type,
+    parameters: Sequence[cel.Type],
+    implementation: Callable[..., Any],
+    *,
+    member: bool = True,
 ) -> cel.FunctionDecl:
-    overload = cel.Overload(f"kai_{name.replace('.', '_')}", returns, parameters, member, implementation)
-    return cel.FunctionDecl(name, [overload])
+    return _overloaded(name, returns, [parameters], implementation, member=member)
 
 
 def _overloaded(
-    name: str, returns: cel.Type, parameters: Sequence[tuple[cel.Type, ...]], implementation: Callable[..., Any]
+    name: str,
+    returns: cel.Type,
+    parameters: Sequence[Sequence[cel.Type]],
+    implementation: Callable[..., Any],
+    *,
+    member: bool = True,
 ) -> cel.FunctionDecl:
     overloads = [
-        cel.Overload(f"kai_{name}_{number}", returns, list(types), True, implementation)
+        cel.Overload(f"kai_{name.replace('.', '_')}_{number}", returns, list(types), member, implementation)
         for number, types in enumerate(parameters)
     ]
     return cel.FunctionDecl(name, overloads)
@@ -177,8 +186,8 @@ DECLARATIONS = [
     _declared("compareTo", _T.INT, [_TEXT, _TEXT], _compare),
     _declared("isGreaterThan", _T.BOOL, [_TEXT, _TEXT], lambda left, right: _compare(left, right) > 0),
     _declared("isLessThan", _T.BOOL, [_TEXT, _TEXT], lambda left, right: _compare(left, right) < 0),
-    _overloaded("add", _TEXT, [(_TEXT, _TEXT), (_TEXT, _T.INT)], _sum),
-    _overloaded("sub", _TEXT, [(_TEXT, _TEXT), (_TEXT, _T.INT)], _difference),
+    _overloaded("add", _TEXT, [(_TEXT, _TEXT), (_TEXT, _T.INT)], _combined(add)),
+    _overloaded("sub", _TEXT, [(_TEXT, _TEXT), (_TEXT, _T.INT)], _combined(sub)),
     _declared("sign", _T.INT, [_TEXT], lambda value: (_amount(value) > 0) - (_amount(value) < 0)),
     _declared("asInteger", _T.INT, [_TEXT], _integer),
     _declared("isInteger", _T.BOOL, [_TEXT], lambda value: _amount(value) % 1000 == 0),

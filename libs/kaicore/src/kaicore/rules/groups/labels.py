@@ -15,6 +15,7 @@ from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.model.selector import Requirement, meets
+from kaicore.rules.objects.wire import number_in
 
 KAI_QUEUE_LABEL = "kai.scheduler/queue"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -86,11 +87,20 @@ def preemption_delay_problem(pod: Pod) -> Reason | None:
     return None
 
 
+PRIORITY_CLASS_LABEL = "priorityClassName"
 #: On a Job: how many of its pods start together.
 MIN_MEMBER_ANNOTATION = "kai.scheduler/batch-min-member"
 PREEMPTIBILITY_LABEL = "kai.scheduler/preemptibility"
-PRIORITY_CLASS_LABEL = "priorityClassName"
+PREEMPTIBILITIES = {"preemptible": True, "non-preemptible": False}
 VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
+_VOLCANO_WORDS = {"true": True, "false": False}
+
+
+def volcano_preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool | None:
+    """Return whether work may be preempted, in Volcano's words; None where they say nothing."""
+    texts = (annotations.get(VOLCANO_PREEMPTABLE), labels.get(VOLCANO_PREEMPTABLE))
+    return next((_VOLCANO_WORDS[text] for text in texts if text in _VOLCANO_WORDS), None)
+
 
 #: Kueue ends a Workload that has been admitted for so many seconds (`maximumExecutionTimeSeconds`): on a job of any
 #: kind, or on the pods of a pod group. Source: Kueue, KEP 3125.
@@ -104,9 +114,7 @@ def declared_limit_s(labels: Mapping[str, str], annotations: Mapping[str, str]) 
 
     What is no such time says nothing.
     """
-    limits, text = [], labels.get(KUEUE_LIMIT_LABEL, "")
-    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS:
-        limits.append(int(text))
+    limits = [number_in(labels.get(KUEUE_LIMIT_LABEL, ""), digits=_MOST_DIGITS) or 0]
     try:
         text = annotations.get(VOLCANO_LIMIT_ANNOTATION, "")
         limits.append(parse_duration(text, subject="", field="") // 1_000_000 if text else 0)
@@ -153,8 +161,8 @@ def rank_order(pod: Pod, source: RankSource | None) -> tuple[bool, int]:
 
 
 def _number(pod: Pod, name: str) -> int:
-    text = pod.labels.get(name) or pod.annotations.get(name, "")
-    return int(text) if text.isdecimal() and text.isascii() and len(text) <= _MOST_DIGITS else NO_RANK
+    number = number_in(pod.labels.get(name) or pod.annotations.get(name, ""), digits=_MOST_DIGITS)
+    return NO_RANK if number is None else number
 
 
 #: Of a value that cannot be read people are shown so many letters.

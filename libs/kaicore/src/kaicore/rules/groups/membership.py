@@ -33,6 +33,7 @@ from kaicore.rules.groups.labels import (
 from kaicore.rules.groups.tree import leaves
 from kaicore.rules.model.group import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.objects.mappings import kind_of
 
 KAI_GROUP_ANNOTATION = "pod-group-name"
 KAI_SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
@@ -224,5 +225,4 @@ def _kind(key: str) -> str:
 
 def owner_kind(owner: Owner) -> str:
     """Return the kind of an owner with its API group: `Job.batch`, `Node`."""
-    group, slash, _ = owner.api_version.partition("/")
-    return f"{owner.kind}.{group}" if slash else owner.kind
+    return kind_of(owner.api_version, owner.kind)

@@ -168,27 +168,14 @@ def status_document(
     """
     least = min_pods(group.sets)
     counts = {"running": pods.running, "succeeded": pods.succeeded, "failed": pods.failed}
-    condition = {
-        "type": SCHEDULED,
-        "status": "True" if judged.scheduled else "False",
-        "reason": judged.reason,
-        "message": judged.message,
-        "lastTransitionTime": since,
-    }
+    condition = _condition(SCHEDULED, judged.reason, judged.message, since, met=judged.scheduled)
     match group.origin:
         case labels.NATIVE_POD_GROUP | labels.COMPOSITE_POD_GROUP:
             composite = group.origin == labels.COMPOSITE_POD_GROUP
             conditions = [condition | {"type": _COMPOSITE_SCHEDULED if composite else _NATIVE_SCHEDULED}]
             if disruption is not None:
-                conditions.append(
-                    {
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": "PreemptionByScheduler",
-                        "message": disruption.message,
-                        "lastTransitionTime": disruption.since,
-                    }
-                )
+                ended = _condition("DisruptionTarget", "PreemptionByScheduler", disruption.message, disruption.since)
+                conditions.append(ended)
             return {"conditions": conditions}
         case labels.KAI_POD_GROUP:
             return {
@@ -209,6 +196,11 @@ def status_document(
             return {}
 
 
+def _condition(kind: str, reason: str, message: str, since: str, *, met: bool = True) -> Document:
+    status = "True" if met else "False"
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
 def _kai_phase(pods: Census, least: int) -> str:
     if pods.succeeded and pods.succeeded == sum(pods.present.values()):
         return "Succeeded"
@@ -219,17 +211,8 @@ def _kai_conditions(judged: Verdict, since: str, explanations: Sequence[Document
     if judged.reason != UNSCHEDULABLE:
         return []
     reasons = [*explanations] or [{"reason": POD_SCHEDULING_ERRORS, "message": judged.message}]
-    return [
-        {
-            "type": "UnschedulableOnNodePool",
-            "nodePool": NODE_POOL,
-            "status": "True",
-            "reason": reasons[0]["reason"],
-            "message": judged.message,
-            "reasons": reasons,
-            "lastTransitionTime": since,
-        }
-    ]
+    condition = _condition("UnschedulableOnNodePool", reasons[0]["reason"], judged.message, since)
+    return [condition | {"nodePool": NODE_POOL, "reasons": reasons}]
 
 
 def _volcano_phase(pods: Census, least: int) -> str:
@@ -243,13 +226,8 @@ def _volcano_phase(pods: Census, least: int) -> str:
 
 def _volcano_condition(judged: Verdict, since: str) -> Document:
     reasons = {SCHEDULED: "tasks in gang are ready to be scheduled", NOT_ENOUGH_PODS: "NotEnoughTasks"}
-    return {
-        "type": "Scheduled" if judged.scheduled else "Unschedulable",
-        "status": "True",
-        "reason": reasons.get(judged.reason, "NotEnoughResources"),
-        "message": judged.message,
-        "lastTransitionTime": since,
-    }
+    kind = "Scheduled" if judged.scheduled else "Unschedulable"
+    return _condition(kind, reasons.get(judged.reason, "NotEnoughResources"), judged.message, since)
 
 
 def _sigs_phase(pods: Census, least: int, *, old: bool) -> str:

@@ -35,9 +35,6 @@ from kaicore.rules.objects.provisioning import PROVISIONING_CLASS_ANNOTATION
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
 NON_PREEMPTIBLE_PRIORITY = 100
 
-_PREEMPTIBILITIES = {"preemptible": True, "non-preemptible": False}
-_VOLCANO_PREEMPTABLE = {"true": True, "false": False}
-
 PriorityOf = Callable[[str], int | None]
 
 
@@ -210,17 +207,11 @@ def _with_topology(sets: tuple[PodSet, ...], oldest: Pod | None) -> tuple[PodSet
 
 
 def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, kai: bool) -> bool:
-    if declared is not None:
-        return declared
-    if oldest is not None and (oldest.labels or oldest.annotations):
-        for values, text in (
-            (_PREEMPTIBILITIES, oldest.labels.get(labels.PREEMPTIBILITY_LABEL)),
-            (_VOLCANO_PREEMPTABLE, oldest.annotations.get(labels.VOLCANO_PREEMPTABLE)),
-            (_VOLCANO_PREEMPTABLE, oldest.labels.get(labels.VOLCANO_PREEMPTABLE)),
-        ):
-            if text in values:
-                return values[text]
-    return not kai or priority < NON_PREEMPTIBLE_PRIORITY
+    if declared is None and oldest is not None and (oldest.labels or oldest.annotations):
+        declared = labels.PREEMPTIBILITIES.get(oldest.labels.get(labels.PREEMPTIBILITY_LABEL, ""))
+        if declared is None:
+            declared = labels.volcano_preemptable(oldest.labels, oldest.annotations)
+    return declared if declared is not None else not kai or priority < NON_PREEMPTIBLE_PRIORITY
 
 
 _ALONE = f"{POD}/"

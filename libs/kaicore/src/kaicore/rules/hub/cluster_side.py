@@ -12,6 +12,7 @@ the holder (see `kaicore.ledger.bus.leases`).
 from dataclasses import dataclass
 
 from kaicore.rules.hub.hub_state import DispatchEntry, DispatchStage, HubState
+from kaicore.rules.objects.wire import number_in
 
 #: By how much a clock may be fast or slow, in thousandths: 20 times as much as NTP corrects (500 parts in a million).
 DRIFT_PER_MILLE = 10
@@ -99,8 +100,9 @@ class Term:
     @classmethod
     def read(cls, text: str) -> "Term | None":
         """Read the annotation; None where it makes no sense."""
-        dispatch, _, number = text.rpartition("/")
-        return cls(dispatch, int(number)) if dispatch and number.isdecimal() and len(number) < 10 else None
+        dispatch, _, last = text.rpartition("/")
+        number = number_in(last, digits=9)
+        return cls(dispatch, number) if dispatch and number is not None else None
 
 
 def to_make(state: HubState, cluster: str) -> list[Term]:

@@ -17,6 +17,7 @@ from kaicore.rules.objects.gpu_sharing import (
     GPU_INDEX_ANNOTATION,
     RESERVATION_NAMESPACE,
 )
+from kaicore.rules.objects.wire import number_in
 
 __all__ = [
     "GPU",
@@ -133,9 +134,7 @@ def gpu_memory(labels: Mapping[str, str]) -> int:
 
 @lru_cache(maxsize=256)
 def _memory(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        return 0
-    mib = int(text)
+    mib = number_in(text, digits=18) or 0
     if mib >= _MIB:
         mib //= _MIB
     return mib - mib % _ROUNDED_TO_MIB

@@ -1,5 +1,6 @@
 """The placement of a pod: the amounts that it holds of a node's NUMA zones."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -157,27 +158,30 @@ def encode_memory_groups(placement: Placement) -> str:
 
 def _memory_blocks(placement: Placement) -> list[SpanAmount]:
     """Return the memory of a placement block by block, of whatever container; those of one zone put together."""
-    total: dict[tuple[tuple[str, ...], str], int] = {}
+    parts: list[SpanAmount] = []
     for container in placement.containers:
-        parts = list(container.blocks)
-        if not parts:
-            parts = [SpanAmount((zone.zone,), zone.amount) for zone in container.zones] + list(container.spans)
-        for part in parts:
-            for name, amount in part.amount.items():
-                if is_memory(name) and amount:
-                    total[part.zones, name] = total.get((part.zones, name), 0) + amount
-    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items())]
+        zones = (SpanAmount((zone.zone,), zone.amount) for zone in container.zones)
+        parts += container.blocks or (*zones, *container.spans)
+    return _summed((part, name) for part in parts for name in part.amount if is_memory(name))
 
 
 def _device_spans(placement: Placement) -> list[SpanAmount]:
     """Return what several zones reach; what an init container is uncertain to keep is left out."""
+    return _summed(
+        (span, name)
+        for container in placement.containers
+        for span in container.spans
+        for name in span.amount
+        if not is_memory(name) and name not in container.uncertain
+    )
+
+
+def _summed(parts: Iterable[tuple[SpanAmount, str]]) -> list[SpanAmount]:
+    """Sum some resources of spans up, by zones and resource."""
     total: dict[tuple[tuple[str, ...], str], int] = {}
-    for container in placement.containers:
-        for span in container.spans:
-            for name, amount in span.amount.items():
-                if not is_memory(name) and name not in container.uncertain and amount:
-                    total[span.zones, name] = total.get((span.zones, name), 0) + amount
-    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items())]
+    for part, name in parts:
+        total[part.zones, name] = total.get((part.zones, name), 0) + part.amount[name]
+    return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items()) if amount]
 
 
 def _quantities(amount: Amounts) -> dict[str, str | int]:

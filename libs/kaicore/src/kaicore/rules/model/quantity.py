@@ -170,12 +170,12 @@ def thousandths_text(amount: int) -> str:
     """Write thousandths as an exact Kubernetes quantity: `2`, `1500m`, `10Gi`."""
     if amount % 1000:
         return f"{amount}m"
-    whole = amount // 1000
-    suffix, unit = next(
-        ((suffix, unit) for suffix, unit in _BINARY if whole >= unit and whole % unit == 0),
-        ("", 1),
-    )
-    return f"{whole // unit}{suffix}"
+    return _in_whole_units(amount // 1000)
+
+
+def _in_whole_units(amount: int) -> str:
+    suffix, unit = next(((suffix, unit) for suffix, unit in _BINARY if amount and amount % unit == 0), ("", 1))
+    return f"{amount // unit}{suffix}"
 
 
 def most_amount(resource: str) -> int:
@@ -229,10 +229,7 @@ def asked_amount(resource: str, amount: int) -> str:
 
 def exact_amount(resource: str, amount: int) -> str:
     """Write an amount as an answer carries it, exactly: `8`, `500m`, `32Gi`, `11212808Ki`."""
-    if not is_bytes(resource):
-        return canonical_quantity(resource, amount)
-    suffix, unit = next(((suffix, unit) for suffix, unit in _BINARY if amount and amount % unit == 0), ("", 1))
-    return f"{amount // unit}{suffix}"
+    return _in_whole_units(amount) if is_bytes(resource) else canonical_quantity(resource, amount)
 
 
 def readable_amount(resource: str, text: str) -> str:

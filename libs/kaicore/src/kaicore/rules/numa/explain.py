@@ -85,10 +85,8 @@ def impossible_holding(placement: Placement, *, subject: str, most: Limits, zone
     for zone_name, held in sorted(in_zones.items()):
         for resource, limit in sorted(zones.get(zone_name, {}).items()):
             if held.get(resource, 0) > limit:
-                value, problem = (
-                    format_amount(resource, held[resource]),
-                    f"the zone has {format_amount(resource, limit)}",
-                )
+                problem = f"the zone has {format_amount(resource, limit)}"
+                value = format_amount(resource, held[resource])
                 return InvalidObject(subject, f"{zone_name}.{resource}", value, problem)
     return None
 

@@ -57,6 +57,12 @@ def group_of(api_version: str) -> str:
     return group if slash else ""
 
 
+def kind_of(api_version: str, kind: str) -> str:
+    """Return a kind with its API group: `Job.batch`, `Node`."""
+    group = group_of(api_version)
+    return f"{kind}.{group}" if group else kind
+
+
 def name_of(owner: Object) -> str:
     """Return an object's name."""
     return str(owner["metadata"]["name"])
@@ -234,14 +240,12 @@ def _step(value: Any, step: str) -> Any:
 
 def spec_of(owner: Object) -> Fields:
     """Return the `spec` of an object. Raises InvalidObject: it has none."""
-    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
-    return Fields(subject, owner).inside("spec", required=True)
+    return _fields(owner).inside("spec", required=True)
 
 
 def status_of(owner: Object) -> Fields:
     """Return the `status` of an object, an empty one where it has none."""
-    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
-    return Fields(subject, owner).inside("status")
+    return _fields(owner).inside("status")
 
 
 def annotation_of(owner: Object, name: str) -> str:
@@ -249,8 +253,11 @@ def annotation_of(owner: Object, name: str) -> str:
 
     Raises InvalidObject: its annotations are no mapping, or this one is no text.
     """
-    subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
-    return Fields(subject, owner).inside("metadata").inside("annotations").text(name)
+    return _fields(owner).inside("metadata").inside("annotations").text(name)
+
+
+def _fields(owner: Object) -> Fields:
+    return Fields(f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}", owner)
 
 
 def is_finished(owner: Object, *conditions: str) -> bool:

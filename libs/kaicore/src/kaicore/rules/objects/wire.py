@@ -104,11 +104,16 @@ def said_count(value: object) -> int:
     return min(max(int(value), 0), _INT32[-1]) if isinstance(value, int) else 0
 
 
+def number_in(text: str, *, digits: int) -> int | None:
+    """Return the whole number that a text says; None where it is none, or one of more digits."""
+    # Python reads no number of thousands of digits.
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
+
+
 def count_in(text: str) -> int | None:
     """Return the count that a text says; None where it is none, or beyond 32 bits."""
-    # Python reads no number of thousands of digits.
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else -1
-    return number if 0 <= number <= _INT32[-1] else None
+    number = number_in(text, digits=_MOST_DIGITS)
+    return number if number is not None and number in _INT32 else None
 
 
 def seconds(time: datetime | None) -> int | None:

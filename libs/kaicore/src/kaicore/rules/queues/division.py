@@ -136,19 +136,11 @@ def divide(
                 wanted[parent][place] += row[place]
                 asked[parent][place] += asked[number][place]
     for place in range(width):
-        _divide_between(tree, tree.roots, totals[place], place=place, wanted=wanted, fair=fair, usage=usage, k=k_milli)
-        for number in range(size):
-            if tree.children[number]:
-                _divide_between(
-                    tree,
-                    tree.children[number],
-                    fair[number][place],
-                    place=place,
-                    wanted=wanted,
-                    fair=fair,
-                    usage=usage,
-                    k=k_milli,
-                )
+        for parent in (-1, *(number for number in range(size) if tree.children[number])):
+            siblings, total = (
+                (tree.roots, totals[place]) if parent < 0 else (tree.children[parent], fair[parent][place])
+            )
+            _divide_between(tree, siblings, total, place=place, wanted=wanted, fair=fair, usage=usage, k=k_milli)
     allocatable = [
         [
             min(max(total if quota == UNLIMITED else quota, share), limit)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from kaicore.rules.model import queue as models
 from kaicore.rules.model.selector import meets
+from kaicore.rules.objects.wire import number_in
 from kaicore.rules.queues.tree import QueueTree
 
 ALWAYS, QUOTA, TOPOLOGY = TRIGGERS = ("Always", "InsufficientQuota", "QuotaFeasibleAndInsufficientTopology")
@@ -36,7 +37,7 @@ COMPARISONS = {
     "GreaterThanOrEqual": operator.ge,
 }
 
-#: Python reads no number of thousands of digits.
+#: Of labels with a number.
 _MOST_DIGITS = 10
 
 
@@ -103,13 +104,11 @@ def _in_scope(scope: str, preemptor: RuledWork, victim: RuledWork, tree: QueueTr
 
 
 def _number_holds(rule: models.NumberRule, preemptor: RuledWork, victim: RuledWork) -> bool:
-    number, own = (_number(work.labels.get(rule.label, ""), rule.missing) for work in (victim, preemptor))
+    texts = (work.labels.get(rule.label, "") for work in (victim, preemptor))
+    said = (number_in(text, digits=_MOST_DIGITS) for text in texts)
+    number, own = (rule.missing if one is None else one for one in said)
     if number is None or (rule.comparison and own is None):
         return False
     if rule.comparison and own is not None and not COMPARISONS[rule.comparison](number, own):
         return False
     return (rule.least is None or number >= rule.least) and (rule.most is None or number <= rule.most)
-
-
-def _number(text: str, missing: int | None) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else missing

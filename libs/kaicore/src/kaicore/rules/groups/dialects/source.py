@@ -15,6 +15,7 @@ from kaicore.rules.groups.labels import (
     FAILED_NODES_THRESHOLD,
     KAI_QUEUE_LABEL,
     POD_GROUPS,
+    PREEMPTIBILITIES,
     PREEMPTIBILITY_LABEL,
     PREEMPTION_DELAY_ANNOTATION,
     PRIORITY_CLASS_LABEL,
@@ -39,8 +40,6 @@ def pod_set_template(template: Fields, pods: int) -> PodSetTemplate:
 
 #: Kueue's status names eight failed nodes at most.
 _FAILED_NODES = tuple("12345678")
-
-_PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
 
 def group_source(
@@ -131,9 +130,9 @@ def _around(constraint: TopologyConstraint, sets: tuple[PodSet, ...]) -> tuple[P
 
 def preemptible(value: str | None, *, subject: str, field: str, lost: Lost) -> bool | None:
     """Return whether a group may be preempted; None without one of the two words."""
-    if (value or "") not in _PREEMPTIBILITIES:
+    if value and value not in PREEMPTIBILITIES:
         lost(InvalidObject(subject, field, value, "is neither preemptible nor non-preemptible"))
-    return _PREEMPTIBILITIES.get(value or "")
+    return PREEMPTIBILITIES.get(value or "")
 
 
 def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int | None:

@@ -9,7 +9,7 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.groups.dialects import apps, grove, job, jobset, kubeflow, leader_worker_set, ray, volcano
 from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
 from kaicore.rules.objects.made import Made, take_free_name
-from kaicore.rules.objects.mappings import Object, group_of, spec_of
+from kaicore.rules.objects.mappings import Object, kind_of, spec_of
 
 DIALECTS: tuple[Dialect, ...] = (
     apps.DIALECT,
@@ -37,8 +37,7 @@ GATES = tuple((one.kind, one.gate) for one in WORKLOADS.values() if one.gate is 
 
 def workload_of(owner: Object) -> WorkloadKind | None:
     """Return the kind of an object; None for one that is no workload."""
-    group = group_of(owner["apiVersion"])
-    return WORKLOADS.get(f"{owner['kind']}.{group}" if group else owner["kind"])
+    return WORKLOADS.get(kind_of(owner["apiVersion"], owner["kind"]))
 
 
 def is_owner(api_version: str, kind: str) -> bool:

@@ -19,6 +19,7 @@ from kaicore.rules.groups.labels import (
     VOLCANO_POD_GROUP,
     VOLCANO_PREEMPTABLE,
     refused,
+    volcano_preemptable,
 )
 from kaicore.rules.groups.pod_templates import tier_topology
 from kaicore.rules.groups.tree import check_minimums
@@ -36,7 +37,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, name_of, namespace_of, spec_of, status_of
-from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, ObjectMeta, count_in, said_count
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, count_in, said_count
 
 TASK_NAME = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
@@ -167,9 +168,6 @@ def _ends_all(policies: Iterable[Fields]) -> bool:
     return False
 
 
-_PREEMPTABLE = {"true": True, "false": False}
-
-
 def normalize_volcano_pod_group(group: ReadObject) -> GroupSource:
     """Reduce a `scheduling.volcano.sh` PodGroup."""
     spec = group.spec
@@ -186,7 +184,7 @@ def normalize_volcano_pod_group(group: ReadObject) -> GroupSource:
         GroupTemplate(sets=task_tree(root, tasks, split=bool(rules)), rules=rules),
         queue=spec.text("queue"),
         priority_class=spec.text("priorityClassName"),
-        preemptible=_preemptable(group.metadata),
+        preemptible=volcano_preemptable(group.metadata.labels or {}, group.annotations),
     )
 
 
@@ -200,7 +198,7 @@ def normalize_volcano_job(job: ReadObject) -> GroupSource:
         GroupTemplate(sets=volcano_job_sets(spec, job.status.inside("taskStatusCount"))),
         queue=spec.text("queue"),
         priority_class=spec.text("priorityClassName"),
-        preemptible=_preemptable(job.metadata),
+        preemptible=volcano_preemptable(job.metadata.labels or {}, job.annotations),
         ends_whole=ends_whole(spec) or None,
         kept={SCHEDULER_NAMES: ",".join(_scheduler_names(spec))},
     )
@@ -230,11 +228,6 @@ def _rule(one: Fields) -> SetRule:
         topology=network_topology(one),
         rank=TASK_RANK,
     )
-
-
-def _preemptable(metadata: ObjectMeta) -> bool | None:
-    texts = ((metadata.annotations or {}).get(VOLCANO_PREEMPTABLE), (metadata.labels or {}).get(VOLCANO_PREEMPTABLE))
-    return next((_PREEMPTABLE[text] for text in texts if text in _PREEMPTABLE), None)
 
 
 _SOFT = "soft"

@@ -282,49 +282,18 @@ def _adjacent(
     return taken
 
 
-def descend(
-    tree: OrderedTree,
-    within: Capacity,
-    wanted: int,
-    layers: tuple[Layer, ...],
-    scope: Scope,
-    *,
-    policy: Policy,
-    gaps: bool = False,
-    gather: int = 0,
-    pull: Numbers | None = None,
-    start: tuple[int, Numbers] | None = None,
-    wish: Wish | None = None,
-) -> Numbers:
-    """Return how many pods each spot of a scope gets; the scope takes them all.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descent:
+    """The rules of a descent in a scope.
 
-    Down to the depth of the outermost parts the domains below all chosen domains are one pool, so that at each depth
-    the fewest are used. Further down each part stays in its domain.
-
-    Args:
-        wanted: how many pods, a multiple of the outermost part's size.
+    Attributes:
+        policy: in which order several domains are filled.
+        layers: parts that stay together, from the widest to the narrowest.
+        gaps: whether any place will do, so that the smallest gaps are filled first.
         gather: down to this depth the fewest domains are used, even where the policy evens out.
         pull: of each spot of the tree how many pods attract these; None for none.
         start: a depth, and what each of its domains gets, which it then keeps; None for the scope as a whole.
-    """
-    parts = layers[0].depth if layers else tree.depth
-    begin = start or (scope.depth, np.array([wanted], np.int64))
-    way = _Way(
-        tree, scope, policy, layers, gaps=gaps, gather=gather, pull=pull, pooled_to=parts if start is None else 0
-    )
-    if wish is None:
-        return way.down(within, wanted, begin, tree.depth)
-    asked = max((begin[0], gather, *(layer.depth for layer in layers)))
-    shares = way.down(within, wanted, begin, asked, wish)
-    return shares if asked == tree.depth else way.down_by_wish(within, wanted, (asked, shares), wish)
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """The rules of a descent; see `descend`.
-
-    Attributes:
-        pooled_to: down to this depth the domains below all chosen domains may be one pool.
+        wish: the spots that the pods prefer; None where all are alike.
     """
 
     tree: OrderedTree
@@ -334,16 +303,33 @@ class _Way:
     gaps: bool
     gather: int
     pull: Numbers | None
-    pooled_to: int
+    start: tuple[int, Numbers] | None
+    wish: Wish | None
 
-    def down(
+    def taken(self, within: Capacity, wanted: int) -> Numbers:
+        """Return how many pods each spot of the scope gets, which takes them all.
+
+        Down to the depth of the outermost parts the domains below all chosen domains are one pool, so that at each
+        depth the fewest are used. Further down each part stays in its domain.
+
+        Args:
+            wanted: how many pods, a multiple of the outermost part's size.
+        """
+        begin = self.start or (self.scope.depth, np.array([wanted], np.int64))
+        if self.wish is None:
+            return self._down(within, wanted, begin, self.tree.depth)
+        asked = max((begin[0], self.gather, *(layer.depth for layer in self.layers)))
+        shares = self._down(within, wanted, begin, asked, self.wish)
+        return shares if asked == self.tree.depth else self._down_by_wish(within, wanted, (asked, shares), self.wish)
+
+    def _down(
         self, within: Capacity, wanted: int, begin: tuple[int, Numbers], end: int, wish: Wish | None = None
     ) -> Numbers:
         """Return how many pods each domain at a depth gets, from what domains at a wider depth get."""
         tree = self.tree
         depth, shares = begin
         while depth < end:
-            order = _order(self.policy, gaps=self.gaps, gathers=depth < self.gather)
+            order = self._order(depth)
             above, depth = depth, end if self.gaps and not self.layers else depth + 1
             first, room = within.firsts[depth], within.whole[depth]
             of = np.zeros(len(room), np.int64)
@@ -371,7 +357,7 @@ class _Way:
             )
         return shares
 
-    def down_by_wish(self, within: Capacity, wanted: int, begin: tuple[int, Numbers], wish: Wish) -> Numbers:
+    def _down_by_wish(self, within: Capacity, wanted: int, begin: tuple[int, Numbers], wish: Wish) -> Numbers:
         """Return how many pods each spot gets: the spots that are preferred most are filled before any others."""
         depth, left = begin
         of = self.tree.of[depth][self.scope.low : self.scope.high] - within.firsts[depth]
@@ -386,7 +372,7 @@ class _Way:
             shares = room if pools else np.minimum(left, room)
             part = min(wanted, int(shares.sum()))
             if part:
-                taken += self.down(among, part, (depth, shares), self.tree.depth)
+                taken += self._down(among, part, (depth, shares), self.tree.depth)
             wanted -= part
             left = left if pools else left - shares
             if not wanted:
@@ -394,12 +380,13 @@ class _Way:
         return taken
 
     def _pools(self, depth: int) -> bool:
-        return depth <= self.pooled_to and (self.policy.pooled or self.gaps)
+        """Tell whether the domains at a depth below all chosen domains are one pool."""
+        pooled_to = self.layers[0].depth if self.layers else self.tree.depth
+        return self.start is None and depth <= pooled_to and (self.policy.pooled or self.gaps)
 
-
-def _order(policy: Policy, *, gaps: bool, gathers: bool) -> Order:
-    order = policy.gaps if gaps else policy.order
-    return Order.LARGEST if order is Order.EVEN and gathers else order
+    def _order(self, depth: int) -> Order:
+        order = self.policy.gaps if self.gaps else self.policy.order
+        return Order.LARGEST if order is Order.EVEN and depth < self.gather else order
 
 
 def nearness(tree: OrderedTree, pull: Numbers, depth: int, domains: Numbers) -> Numbers:

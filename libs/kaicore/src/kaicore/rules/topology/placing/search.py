@@ -21,7 +21,7 @@ from kaicore.rules.topology.placing.candidates import (
     first_depth,
     reach,
 )
-from kaicore.rules.topology.placing.descent import Layer, Scope, Wish, capacity, descend, without_spares
+from kaicore.rules.topology.placing.descent import Descent, Layer, Scope, Wish, capacity, without_spares
 from kaicore.rules.topology.placing.request import (
     NO_LEVEL,
     POLICIES,
@@ -499,20 +499,18 @@ class _Search:
                 start = balanced(self._tree, within, wanted, size, preferred=self._balance, parts=parts)
                 if start is None:
                     return False
-            taken = descend(
-                self._tree,
-                within,
-                wanted,
-                lot.layers,
-                scope,
+            descent = Descent(
+                tree=self._tree,
+                scope=scope,
                 policy=self._policy,
+                layers=lot.layers,
                 gaps=work.gaps,
                 gather=work.preferred,
                 pull=pull,
                 start=start,
                 wish=wish,
             )
-            short = self.trial.put(lot.pods, taken, scope)
+            short = self.trial.put(lot.pods, descent.taken(within, wanted), scope)
             if short is None:
                 return True
             self.trial.undo(mark)
