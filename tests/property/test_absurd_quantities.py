@@ -17,7 +17,6 @@ from kaicore.kube.api.reflector_core import ObjectSeen
 from kaicore.kube.kinds import table
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.table import QUEUE_KINDS
-from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import (
     BUDGETS,
     CLAIMS,
@@ -178,17 +177,6 @@ def test_what_all_nodes_have_is_summed_without_an_overflow(nodes: int) -> None:
     for index in range(nodes):
         columns.set_node(node_of(f"n{index}", allocatable={"memory": MAX_AMOUNT, "cpu": 7}), columns.row(f"n{index}"))
     assert ready_amounts(columns) == {"memory": MAX_AMOUNT * nodes, "cpu": 7 * nodes}
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(amounts=st.lists(st.sampled_from([*ABSURD, "-1", "x", "", "1Zi"]), min_size=1, max_size=3))
-def test_a_running_pod_of_any_amounts_is_on_its_node(amounts: list[str]) -> None:
-    """Its other requests count in any case, so that its node is not promised twice."""
-    listed = [{"name": f"c{i}", **resources({"memory": text}, {"cpu": "1"})} for i, text in enumerate(amounts)]
-    pod = normalize_pod(PODS.decode(wire.encode(wire.pod(containers=listed, nodeName="n1"))))
-    requests = node_requests(pod)
-    assert requests["cpu"] == 1000 * len(amounts)
-    assert 0 <= requests.get("memory", 0) <= MAX_AMOUNT
 
 
 SPREAD = {"maxSkew": 1, "minDomains": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}

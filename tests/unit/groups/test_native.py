@@ -60,14 +60,6 @@ def test_a_pod_group_says_the_same_in_every_version(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("mode", "whole"),
-    [("PodGroup", True), ("Pod", False), ("{all: {}}", True), ("{single: {}}", False), ("null", False)],
-)
-def test_native_group_says_how_its_pods_are_disrupted(mode: str, whole: bool) -> None:
-    assert source(OF_1_36.replace("PodGroup\n  priorityClass", f"{mode}\n  priorityClass")).ends_whole is whole
-
-
 WORKLOAD_OF_1_35 = """
 apiVersion: scheduling.k8s.io/v1alpha1
 kind: Workload

@@ -238,21 +238,9 @@ def test_a_flavor_keeps_its_node_labels_and_its_topology() -> None:
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("{kind: Queue, spec: {resources: {gpu: {quota: -2}}}}", "spec.resources.gpu.quota"),
-        ("{kind: Queue, spec: {resources: {cpu: {overQuotaWeight: -1}}}}", "spec.resources.cpu.overQuotaWeight"),
         ("{kind: Queue, spec: {reclaimMinRuntime: soon}}", "spec.reclaimMinRuntime"),
         ("{kind: Queue, spec: {preemptMinRuntime: -5s}}", "spec.preemptMinRuntime"),
         ("{kind: LocalQueue, spec: {}}", "spec.clusterQueue"),
-        (
-            "{kind: ClusterQueue, spec: {resourceGroups: [{flavors: [{name: f, resources: [{name: cpu, "
-            "nominalQuota: much}]}]}]}}",
-            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
-        ),
-        (
-            "{kind: Cohort, spec: {resourceGroups: [{flavors: [{name: f, resources: [{nominalQuota: 1}]}]}]}}",
-            "spec.resourceGroups[0].flavors[0].resources[0].name",
-        ),
-        ("{kind: Cohort, spec: {resourceGroups: [{flavors: [{}]}]}}", "spec.resourceGroups[0].flavors[0].name"),
         ("{kind: ClusterQueue, spec: {fairSharing: {weight: -1}}}", "spec.fairSharing.weight"),
     ],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.topology.published import segments, sizes_to_show, slots
+from kaicore.rules.topology.published import sizes_to_show, slots
 
 AMOUNTS = st.lists(st.integers(-4, 40), min_size=3, max_size=3)
 
@@ -27,10 +27,6 @@ def test_a_row_that_takes_no_pods_has_no_slots() -> None:
 def test_a_pod_that_asks_for_nothing_has_no_number_of_slots() -> None:
     with pytest.raises(ValueError, match="asks for nothing"):
         slots(np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.ones(1, np.bool_))
-
-
-def test_segments_are_disjoint() -> None:
-    assert segments(np.array([0, 3, 4, 17], np.int64), 4).tolist() == [0, 0, 1, 4]
 
 
 @pytest.mark.parametrize(("most", "sizes"), [(0, ()), (1, ()), (18, (2, 4, 8, 16)), (32, (2, 4, 8, 16, 32))])

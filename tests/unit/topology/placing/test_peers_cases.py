@@ -135,6 +135,10 @@ BALANCED = [
     ),
     Case("leader: no balance, the fewest", "b1.r1:3 b1.r2:3 b1.r3:8 b2.r1:11", "1*5 p0 & 7 p0", "0 0 1 0 & 3 1 3 0"),
     Case("the first of equal nodes", "b1.r1:1,1", "1 r2", "1,0"),
+    Case("KEP-2724: one rack that takes all", "b1.r1:20,10 b2.r2:15,15", "20 p1", "20,0 0,0"),
+    Case("KEP-2724: slices are counted whole", "b1.r1:20 b1.r2:18", "25 p0 5@1", "15 10"),
+    Case("a required level is filled as by BestFit", "b1.r1:15 b1.r2:13 b1.r3:10", "23 r0", "15 0 8"),
+    Case("no balance: as by BestFit", "b1.r1:3 b2.r2:3", "5 p1", "3 2"),
 ]
 #: What Kueue decides and what is decided here, with why.
 OTHERWISE = [

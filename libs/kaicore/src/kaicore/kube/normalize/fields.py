@@ -50,7 +50,7 @@ def _sound_amount(text: str | float, resource: str) -> int | None:
     return units if problem is None else None
 
 
-class Identity(TypedDict):
+class _Identity(TypedDict):
     """The fields by which every object of the model is known."""
 
     uid: str
@@ -58,18 +58,18 @@ class Identity(TypedDict):
     resource_version: str
 
 
-class NamespacedIdentity(Identity):
+class _NamespacedIdentity(_Identity):
     """The same of one in a namespace."""
 
     namespace: str
 
 
-def identity(metadata: ObjectMeta) -> Identity:
+def identity(metadata: ObjectMeta) -> _Identity:
     """Return by which fields an object is known."""
     return {"uid": metadata.uid, "name": metadata.name, "resource_version": metadata.resource_version}
 
 
-def namespaced_identity(metadata: ObjectMeta) -> NamespacedIdentity:
+def namespaced_identity(metadata: ObjectMeta) -> _NamespacedIdentity:
     """Return by which fields an object in a namespace is known."""
     return {**identity(metadata), "namespace": metadata.namespace}
 

@@ -37,11 +37,6 @@ def slots(free: Ints, request: Ints, takes: NDArray[np.bool_]) -> Ints:
     return np.where(takes, fitting.min(axis=1), 0).astype(np.int64)
 
 
-def segments(idle: Ints, size: int) -> Ints:
-    """Return how many disjoint segments of `size` idle nodes each domain has, by how many idle nodes it has."""
-    return idle // size
-
-
 def sizes_to_show(most: int) -> tuple[int, ...]:
     """Return the sizes of segments that are worth a look: powers of two, from 2 up to the largest domain's nodes."""
     return tuple(1 << power for power in range(1, most.bit_length()))

@@ -39,7 +39,6 @@ from kaicore.rules.topology.published import (
     Document,
     as_domains,
     as_slices,
-    segments,
     sizes_to_show,
     slots,
 )
@@ -396,7 +395,7 @@ class _Sums:
             available=int(self._available[depth][number]),
             idle=int(idle),
             resources=amounts,
-            segments=[SegmentCount(size=size, count=int(segments(idle, size))) for size in self.sizes],
+            segments=[SegmentCount(size=size, count=int(idle // size)) for size in self.sizes],
             slots=None if self.slots is None else int(self.slots[depth][number]),
             domains=[],
         )
@@ -404,7 +403,7 @@ class _Sums:
 
 def _level(tree: TopologyTree, columns: TopologyColumns, sums: _Sums, depth: int) -> LevelAnswer:
     level, domains = columns.levels[depth], columns.domains[depth]
-    counts = [SegmentCount(size=size, count=int(segments(sums.idle[depth], size).sum())) for size in sums.sizes]
+    counts = [SegmentCount(size=size, count=int((sums.idle[depth] // size).sum())) for size in sums.sizes]
     fitting = None if sums.slots is None else sums.slots[depth]
     most = int(fitting.argmax()) if fitting is not None and len(domains) else -1
     return LevelAnswer(
