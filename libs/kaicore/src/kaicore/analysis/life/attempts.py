@@ -12,7 +12,7 @@ from kaicore.analysis.life.why_answers import AttemptChange, AttemptsAnswer
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.policy import Point, PolicyBand
-from kaicore.rules.deciding.cycle_run import run_on
+from kaicore.rules.deciding.cycle_run import CycleRun, run_on
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, single_start_kind, waiting_reasons
@@ -259,15 +259,7 @@ def tried_groups(
         config: with which the cycle was decided.
     """
     onlooker = _Onlooker()
-    run = run_on(
-        state,
-        config,
-        now=cycle.now,
-        cycle=cycle.cycle,
-        observer=onlooker,
-        policies=policies,
-        policies_left_out=cycle.policies_left_out,
-    )
+    run = _run_again(state, config, cycle, policies, onlooker)
     given, result = run.given, run.result
     waiting = {key: len(workload.waiting) for key, workload in given.workloads.items()}
     queues = {key: given.accounts.queue_of(workload.group) for key, workload in given.workloads.items()}
@@ -284,6 +276,22 @@ def tried_groups(
         )
         for action, key in onlooker.taken
     ]
+
+
+def _run_again(
+    state: CycleView, config: EngineConfig, cycle: CycleCompleted, policies: PolicyBook, observer: PlacingObserver
+) -> CycleRun:
+    """Run a recorded cycle again, about the groups that were its scheduler's."""
+    return run_on(
+        state,
+        config,
+        now=cycle.now,
+        cycle=cycle.cycle,
+        share=Share(state, cycle.shard, config),
+        observer=observer,
+        policies=policies,
+        policies_left_out=cycle.policies_left_out,
+    )
 
 
 #: Nodes that are shown of those that could have taken the pod.
@@ -345,17 +353,7 @@ def placement_scores(
         config: with which the cycle was decided.
     """
     onlooker = _ScoreOnlooker(uid, node, list(state.columns.names))
-    share = Share(state, cycle.cycle.rpartition("/")[0], config)
-    result = run_on(
-        state,
-        config,
-        now=cycle.now,
-        cycle=cycle.cycle,
-        share=share,
-        observer=onlooker,
-        policies=policies,
-        policies_left_out=cycle.policies_left_out,
-    ).result
+    result = _run_again(state, config, cycle, policies, onlooker).result
     placed = any(one.uid == uid and one.node == node for one in result.placements)
     if onlooker.scores is None or not placed:
         return None
