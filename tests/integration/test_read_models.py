@@ -114,7 +114,7 @@ def shown() -> str:
 async def kept(store: ViewStore, cluster: str) -> dict[str, PodHistory]:
     live = await store.live(cluster)
     assert live is not None
-    rows = await store.rows(PodHistory, POD_HISTORY, cluster, live.number, limit=100)
+    rows = await store.rows(POD_HISTORY, cluster, live.number, limit=100)
     return {row.uid: row for row in rows}
 
 

@@ -178,7 +178,7 @@ def _repeat(url: str, life: ClusterLife, folded: int, waves: int) -> None:
         connection.execute("ANALYZE")
 
 
-def _shifted(table: ReadModelTable, positions: str, microseconds: str) -> str:
+def _shifted(table: ReadModelTable[msgspec.Struct], positions: str, microseconds: str) -> str:
     """Return a row's columns as they are so much later."""
     made, texts = [], {one.name for one in msgspec.structs.fields(table.row) if one.type is str}
     for column in table.columns:

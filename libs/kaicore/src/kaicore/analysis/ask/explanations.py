@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.ask import listing
-from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
+from kaicore.analysis.ask.answers import GroupRow, NodeRow, QueueRow, RowSelection, Why
 from kaicore.analysis.ask.counterfactuals.asked import Asked, NodeObstacles, details
 from kaicore.analysis.ask.counterfactuals.checking import Helpful, check
 from kaicore.analysis.ask.counterfactuals.room_amendments import Blocker, blockers
@@ -108,11 +108,8 @@ def queue_rows(asked: Asked) -> list[QueueRow]:
     number = registry.tree.find(name, namespace=namespace or asked.pod.namespace)
     if number is None:
         return []
-    rows = []
-    for above in registry.tree.paths[number]:
-        listed = listing.list_rows(asked.state, "queues", RowSelection(name=registry.tree.queues[above].name))
-        rows += [row for row in listed if isinstance(row, QueueRow)]
-    return rows
+    names = (registry.tree.queues[above].name for above in registry.tree.paths[number])
+    return [row for one in names for row in listing.list_queues(asked.state, RowSelection(name=one))]
 
 
 def domain_shortfalls(asked: Asked) -> list[why_answers.DomainShortfall]:
@@ -217,18 +214,13 @@ _MOST_DOMAINS = 20
 
 def sub_groups(state: ClusterView, group: Group) -> list[why_answers.SubGroupAnswer]:
     """Return the sets of a group, the root first; of the root the pods of all."""
-    entries = group_entries(state, group.key)
+    entries = listing.group_entries(state, group.key)
     parents = {one.name: one.parent for one in group.sets}
     answers = []
     for one in group.sets:
         members = [entry for entry in entries if one is group.sets[0] or _below(entry.pod_set, one.name, parents)]
         answers.append(_answer(state, group, one, members))
     return answers
-
-
-def group_entries(state: WorkView, key: str) -> list[PodEntry]:
-    """Return the pods of a group, in the order of their uids."""
-    return [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
 
 
 def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:
@@ -339,7 +331,7 @@ def why_pod(
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
             *([] if entry is None else _remarks(state, entry)),
-            *([] if entry is None or not waiting else why.one_by_one(state, group_entries(state, entry.group))),
+            *([] if entry is None or not waiting else why.one_by_one(state, listing.group_entries(state, entry.group))),
             *left_out,
             *why.miss_notes(evidence.uid, state),
         ],
@@ -433,8 +425,7 @@ def why_owner(
         group = state.groups.get(pods[0].group)
     row: GroupRow | None = None
     if group is not None and not group.key.startswith(f"{POD}/"):
-        members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
-        row = listing.group_row(state, group, members)
+        row = listing.group_row(state, group, listing.group_entries(state, group.key))
     answer = _about_pods(state, kind, namespace, name, pods, policies=policies, trials=trials)
     if not pods:
         answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
@@ -450,14 +441,11 @@ def why_owner(
 
 def why_queue(state: ClusterState, name: str, policies: PolicyBook = NO_POLICIES) -> Why | None:
     """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
-    rows = listing.list_rows(state, "queues", RowSelection(name=name))
-    if not rows:
+    row = next(iter(listing.list_queues(state, RowSelection(name=name))), None)
+    if row is None:
         return None
-    row = rows[0]
-    assert isinstance(row, QueueRow)
     (queue,) = (queue for queue in listing.queues_of(state) if queue.name == name)
-    pods = listing.list_rows(state, "pods", RowSelection(queue=name))
-    entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
+    entries = [state.pods[item.uid] for item in listing.list_pods(state, RowSelection(queue=name))]
     answer = _about_pods(
         state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries, policies=policies
     )
@@ -513,7 +501,7 @@ def why_node(state: ClusterView, name: str, *, now: int = 0) -> Why | None:
         uid=node.uid,
         verdict=_node_verdict(listed, held),
         notes=remarks,
-        pods=[item for item in listing.pod_rows(state, held) if isinstance(item, PodRow)][:_MOST_PODS],
+        pods=listing.pod_rows(state, held)[:_MOST_PODS],
         node=listed,
     )
 
@@ -546,7 +534,6 @@ def _about_pods(
         waits, left_out = _asked(state, oldest, policies, trials=trials)
     waits["reasons"] = [listing.reason_answer(reason, pods=count) for reason, count in ranked]
     others = [entry for entry in pods if not entry.waiting]
-    rows: list[Row] = [*listing.pod_rows(state, waiting), *listing.pod_rows(state, others)]
     return Why(
         kind=kind,
         cluster=state.cluster,
@@ -557,7 +544,7 @@ def _about_pods(
         verdict=_verdict_of(pods),
         reasons_position=min(filter(None, (why.reasons_position(entry, state) for entry in waiting)), default=0),
         **waits,
-        pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
+        pods=[*listing.pod_rows(state, waiting), *listing.pod_rows(state, others)][:_MOST_PODS],
         notes=[*why.one_by_one(state, pods), *left_out],
     )
 

@@ -165,12 +165,7 @@ class HubInquiry:
             offers=[OfferAnswer.copied(offer) for offer in (decision.offers if decision is not None else ())],
             weights=dict(entry.given.weights) if decision is entry.given and entry.given is not None else {},
             story=[
-                HubStoryLine(
-                    position=event.position,
-                    recorded_at=time_text(event.recorded_at),
-                    actor=event.actor,
-                    text=_text(event),
-                )
+                HubStoryLine.copied(event, recorded_at=time_text(event.recorded_at), text=_text(event))
                 for event in events
             ],
         )

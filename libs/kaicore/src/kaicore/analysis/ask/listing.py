@@ -141,9 +141,9 @@ def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection, *, no
     if kind == "nodes":
         return list(_nodes(state, wanted, now=now))
     listing: dict[str, Callable[[ClusterView, answers.RowSelection], Iterable[answers.Row]]] = {
-        "pods": _pods,
+        "pods": list_pods,
         "groups": _groups,
-        "queues": _queues,
+        "queues": list_queues,
         "zones": list_zones,
     }
     return list(listing[kind](state, wanted))
@@ -152,7 +152,8 @@ def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection, *, no
 # Pods.
 
 
-def _pods(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
+def list_pods(state: ClusterView, wanted: answers.RowSelection) -> list[answers.PodRow]:
+    """Return the rows of the pods that are wanted."""
     queue_of = QueueNames(state)
     entries = [
         entry
@@ -167,7 +168,7 @@ def _pods(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.
     return pod_rows(state, entries)
 
 
-def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[answers.Row]:
+def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[answers.PodRow]:
     """Return the rows of pods, by namespace and name."""
     queue_of, ordered = QueueNames(state), sorted(filter(is_there, entries), key=_by_name)
     return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
@@ -184,10 +185,8 @@ def _by_name(entry: PodEntry) -> tuple[str, str, str]:
 
 def _pod(state: WorkView, entry: PodEntry, queue: str) -> answers.PodRow:
     pod = entry.pod
-    return answers.PodRow(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
+    return answers.PodRow.copied(
+        pod,
         status=pod_status(entry),
         stage=entry.stage.value,
         node=entry.node,
@@ -280,9 +279,9 @@ class QueueNames:
         return self._paths[key]
 
 
-def _queues(state: QueuesView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
-    now = state.recorded_at
-    by_name = figures(state.queue_accounts(state.config(), now=now), thousandths=True)
+def list_queues(state: QueuesView, wanted: answers.RowSelection) -> Iterable[answers.QueueRow]:
+    """Return the rows of the queues that are wanted."""
+    by_name = figures(state.queue_accounts(state.config(), now=state.recorded_at), thousandths=True)
     names = QueueNames(state)
     waiting: Counter[str] = Counter()
     running: Counter[str] = Counter()
@@ -360,12 +359,17 @@ def _groups(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answer
             continue
         if not wanted.admits(group.namespace) or wanted.name not in ("", group.name):
             continue
-        pods = [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
+        pods = group_entries(state, key)
         if wanted.queue and not any(wanted.queue in names.all_of(entry) for entry in pods):
             continue
         row = group_row(state, group, pods)
         if not wanted.pending or row.waiting:
             yield row
+
+
+def group_entries(state: WorkView, key: str) -> list[PodEntry]:
+    """Return the pods of a group, in the order of their uids."""
+    return [state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.pods]
 
 
 def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:

@@ -47,10 +47,7 @@ class PolicyInputRow(Answer, frozen=True, kw_only=True):
 
 def input_rows(inputs: PolicyInputs) -> list[PolicyInputRow]:
     """Return all facts, by name and node."""
-    return [
-        PolicyInputRow(name=one.name, node=one.node, value=one.value, by=one.by, recorded_at=time_text(one.recorded_at))
-        for one in inputs.record()
-    ]
+    return [PolicyInputRow.copied(one, recorded_at=time_text(one.recorded_at)) for one in inputs.record()]
 
 
 async def record_input(
@@ -88,4 +85,4 @@ async def record_input(
         (recorded,) = await log.read(cluster, after=outcome.positions[0] - 1, limit=1)
         if decode_payload(recorded) != given:
             raise another
-    return PolicyInputRow(name=given.name, node=given.node, value=given.value, by=by)
+    return PolicyInputRow.copied(given)

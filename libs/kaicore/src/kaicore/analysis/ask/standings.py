@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from kaicore.analysis.ask.answers import GpuHolder, GpuHolders, HolderStanding, QueueClaim, QueueRow, RowSelection
-from kaicore.analysis.ask.listing import list_rows
+from kaicore.analysis.ask.listing import list_queues
 from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.errors import UnknownSubject
 from kaicore.rules.deciding.cycle_run import explained, input_to_explain
@@ -111,9 +111,7 @@ def priority_of(state: ClusterState, queue: str, policies: PolicyBook, *, now: i
         cluster=state.cluster,
         position=state.position,
         recorded_at=time_text(state.recorded_at),
-        queues=[
-            row for row in list_rows(state, "queues", RowSelection()) if isinstance(row, QueueRow) and row.name in there
-        ],
+        queues=[row for row in list_queues(state, RowSelection()) if row.name in there],
         groups=[
             _row(state, number, one, meant[number] if number < len(meant) else None)
             for number, one in enumerate(meant, start=1)

@@ -134,12 +134,10 @@ def rejections(state: FleetView, events: Iterable[Event]) -> list[PodRejectionAn
     for event, payload, _, life in life_steps(events):
         if isinstance(payload, payloads.PodRejected):
             answers.append(
-                PodRejectionAnswer(
-                    node=payload.node,
+                PodRejectionAnswer.copied(
+                    payload,
                     position=event.position,
                     at=time_text(event.recorded_at),
-                    reason=payload.reason,
-                    message=payload.message,
                     predicted=zones_text(life.predicted).removeprefix(" zones "),
                     learned=_learned(state, payload),
                 )
@@ -211,11 +209,8 @@ async def pod_evidence(
         cycles = await cycle_records(log, cluster, own, since=since, upto=upto)
         return PodEvidence(events, uid, cycles=cycles, dearer_by=dearer_by)
     placed = next((event for event in reversed(own) if isinstance(decode_payload(event), PodPlaced)), None)
-    if placed is None:
-        return PodEvidence(events, uid, dearer_by=dearer_by)
-    return PodEvidence(
-        events, uid, dearer_by=dearer_by, placed=await _decided(log, cluster, placed, state_near, policies)
-    )
+    decided = None if placed is None else await _decided(log, cluster, placed, state_near, policies)
+    return PodEvidence(events, uid, dearer_by=dearer_by, placed=decided)
 
 
 async def _dearer_by(log: EventLog, cluster: str, events: Sequence[Event]) -> dict[int, Sequence[str]]:

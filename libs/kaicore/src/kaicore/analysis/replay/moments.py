@@ -155,6 +155,20 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
     return before
 
 
+async def time_of(log: EventLog, cluster: str, moment: Moment) -> int:
+    """Return the time of a moment: the one that it says, or at which its event was recorded; 0 before the first one.
+
+    Raises: see `position_of`; a time that the moment itself says may be before the log begins, or beyond its end.
+    """
+    if moment.time is not None:
+        return moment.time
+    if moment.before_end is not None:
+        return max((await log.head(cluster)).recorded_at - moment.before_end, 0)
+    position = await position_of(log, cluster, moment)
+    events = await log.read(cluster, after=position - 1, upto=position, limit=1) if position else []
+    return events[0].recorded_at if events else 0
+
+
 async def end_of_append(log: EventLog, cluster: str, position: int) -> int:
     """Return the position of the last event that was appended together with one: of a cycle and its decisions."""
     if position <= await log.retired(cluster):

@@ -71,12 +71,8 @@ async def span_of(log: EventLog, cluster: str, span: Span) -> SpanAnswer:
 
 def decision(event: Event) -> DecisionAnswer:
     """Return who decided an event; its cycle is looked up with others at once (`with_cycles`)."""
-    return DecisionAnswer(
-        position=event.position,
-        recorded_at=time_text(event.recorded_at),
-        id=str(event.id),
-        cycle=event.correlation,
-        actor=event.actor,
+    return DecisionAnswer.copied(
+        event, recorded_at=time_text(event.recorded_at), id=str(event.id), cycle=event.correlation
     )
 
 
@@ -414,13 +410,11 @@ def _holding(
 def _rejection(
     event: Event, rejected: payloads.PodRejected, decided: Event | None, cycles: CycleBook
 ) -> audit_answers.RejectionAnswer:
-    return audit_answers.RejectionAnswer(
+    return audit_answers.RejectionAnswer.copied(
+        rejected,
         position=event.position,
         recorded_at=time_text(event.recorded_at),
-        uid=rejected.uid,
         pod=f"{rejected.namespace}/{rejected.name}",
-        reason=rejected.reason,
-        message=rejected.message,
         decided=None if decided is None else cycles.of(decision(decided)),
     )
 

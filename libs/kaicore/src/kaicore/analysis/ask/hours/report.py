@@ -16,7 +16,7 @@ from kaicore.analysis.ask.hours import account
 from kaicore.analysis.ask.hours.kept import counted_hours, kept_hours_of
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.life.waits import Waits, waits_of
-from kaicore.analysis.replay.moments import Moment, parse_moment, position_of
+from kaicore.analysis.replay.moments import parse_moment, time_of
 from kaicore.analysis.replay.past_states import PastStates
 from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter
@@ -281,24 +281,13 @@ async def _range(log: EventLog, cluster: str, question: ReportQuestion) -> tuple
     if question.month:
         return month_range(question.month)
     head = await log.head(cluster)
-    begin = await _time(log, cluster, parse_moment(question.since)) if question.since else 0
-    end = await _time(log, cluster, parse_moment(question.until)) if question.until else head.recorded_at
+    begin = await time_of(log, cluster, parse_moment(question.since)) if question.since else 0
+    end = await time_of(log, cluster, parse_moment(question.until)) if question.until else head.recorded_at
     if not question.since:
         after = await log.retired(cluster)
         first = await log.read(cluster, after=after, limit=1)
         begin = first[0].recorded_at if first else 0
     return begin, end
-
-
-async def _time(log: EventLog, cluster: str, moment: Moment) -> int:
-    """Return the time of a moment: the one that it says, or at which its event was recorded."""
-    if moment.time is not None:
-        return moment.time
-    if moment.before_end is not None:
-        return (await log.head(cluster)).recorded_at - moment.before_end
-    position = await position_of(log, cluster, moment)
-    events = await log.read(cluster, after=max(position - 1, 0), limit=1)
-    return events[0].recorded_at
 
 
 def _owners(period: account.Period, by: str, prices: Mapping[str, Decimal]) -> list[OwnerRow]:

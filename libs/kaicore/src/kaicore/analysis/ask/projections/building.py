@@ -6,7 +6,15 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA, Projection
+from kaicore.analysis.ask.projections.projection import (
+    HOUR_US,
+    MINUTE_US,
+    OWN_COLUMNS,
+    PROJECTION_SCHEMA,
+    Projection,
+    first_row,
+    own_changes,
+)
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges, TimeRow
 from kaicore.analysis.ask.projections.store import Generation, Superseded
 from kaicore.analysis.replay.log_states import first_state, fold_on, pages_of, restored
@@ -321,15 +329,8 @@ def _timed(rows: Iterable[TimeRow]) -> Iterator[tuple[str, TimeRow]]:
             yield f"/decisions_hour/{row.at}", final
 
 
-#: The columns of a pod's row that its own events alone make.
-_OWN = (
-    *("namespace", "name", "node", "cycle", "seen_at", "decided_at", "bound_at", "gone_at"),
-    *("placements", "bind_failures", "rejections", "evictions"),
-)
-
-
 def _by_own_events(row: PodHistory) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in _OWN)
+    return tuple(getattr(row, name) for name in OWN_COLUMNS)
 
 
 def _row_of(events: Sequence[Event]) -> tuple[object, ...] | None:
@@ -337,26 +338,12 @@ def _row_of(events: Sequence[Event]) -> tuple[object, ...] | None:
     row: PodHistory | None = None
     for event in events:
         payload, at = decode_payload(event), event.recorded_at
-        if isinstance(payload, payloads.PodObserved):
-            pod = payload.pod
-            row = row or PodHistory(uid=pod.uid, namespace=pod.namespace, name=pod.name, seen_at=at)
-            row = replace(row, node=pod.node_name or row.node)
-        elif row is None:
-            continue
-        elif isinstance(payload, payloads.PodPlaced):
-            count = row.placements + 1
-            row = replace(row, node=payload.node, cycle=payload.cycle, decided_at=at, placements=count)
-        elif isinstance(payload, payloads.PodBound):
-            row = replace(row, node=payload.node, bound_at=at)
-        elif isinstance(payload, payloads.BindFailed):
-            row = replace(row, bind_failures=row.bind_failures + 1)
-        elif isinstance(payload, payloads.PodRejected):
-            row = replace(row, rejections=row.rejections + 1)
-        elif isinstance(payload, payloads.EvictionDecided | payloads.RepairRequested):
-            row = replace(row, evictions=row.evictions + 1)
-        elif isinstance(payload, payloads.PodDeleted):
-            row = replace(row, gone_at=at)
-            break
+        if row is None and isinstance(payload, payloads.PodObserved):
+            row = first_row(payload.pod, at=at)
+        if row is not None:
+            row = replace(row, **own_changes(row, payload, at=at))
+            if row.gone_at:
+                break
     return None if row is None else _by_own_events(row)
 
 

@@ -6,7 +6,7 @@ time are taken at the end of each minute in which an event was recorded. They ho
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.labels import user_of
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.queues.tree import GPU
 from kaicore.rules.state.accuracy import fold_counting
@@ -74,9 +74,12 @@ class Projection:
             decided = self._decided(change.decided_at)
             for kind, by in change.agreement.items():
                 decided["contradicted" if kind is Agreement.DIFFERENT else "agreed"] += by
-        change_pod = _POD_CHANGES.get(type(payload))
-        if change_pod is not None:
-            change_pod(self, payload, event)
+        if isinstance(payload, payloads.PodObserved):
+            self._pod_observed(payload, event)
+        elif isinstance(payload, payloads.PodsLeftWaiting):
+            self._left_waiting(payload, event)
+        elif isinstance(payload, _OF_PODS):
+            self._pod_changed(payload, event)
 
     def _decided(self, at: int) -> Counter[str]:
         """Return the counts of the hour of a time."""
@@ -148,16 +151,14 @@ class Projection:
         entry = self.state.pods.get(pod.uid)
         if entry is None:
             return
-        row = self._pods.get(pod.uid) or PodHistory(
-            uid=pod.uid, namespace=pod.namespace, name=pod.name, seen_at=event.recorded_at
-        )
+        row = self._pods.get(pod.uid) or first_row(pod, at=event.recorded_at)
         finished = entry.stage is Stage.FINISHED
         rejected = finished and (entry.rejection is not None or not pod.finished)
         self._change(
             row,
             event,
+            **own_changes(row, payload, at=event.recorded_at),
             created_at=pod.created_at * 1_000_000,
-            node=pod.node_name or row.node,
             gpus=row.gpus if row.placements and not entry.gpus else gpus_asked(entry),
             started_at=row.started_at or entry.started_at,
             finished_at=row.finished_at or (event.recorded_at if finished else 0),
@@ -171,12 +172,6 @@ class Projection:
         queue = self.state.queue_registry.tree.name_for(*self.state.queue_of(entry))
         return {"group": "" if entry.group.startswith(f"{POD}/") else entry.group, "queue": queue}
 
-    def _pod_deleted(self, payload: payloads.PodDeleted, event: Event) -> None:
-        row = self._pods.get(payload.uid)
-        if row is not None:
-            self._change(row, event, gone_at=event.recorded_at)
-            del self._pods[payload.uid]
-
     def _left_waiting(self, payload: payloads.PodsLeftWaiting, event: Event) -> None:
         for waiting in payload.pods:
             row, entry = self._pods.get(waiting.uid), self.state.pods.get(waiting.uid)
@@ -184,51 +179,70 @@ class Projection:
                 tried_at = row.tried_at or event.recorded_at
                 self._change(row, event, tried_at=tried_at, **self._belongings(entry))
 
-    def _placed(self, payload: payloads.PodPlaced, event: Event) -> None:
-        row, entry = self._pods.get(payload.uid), self.state.pods.get(payload.uid)
-        if row is not None and entry is not None:
-            self._change(
-                row,
-                event,
-                gpus=gpus_asked(entry),
-                node=payload.node,
-                cycle=payload.cycle,
-                tried_at=row.tried_at or event.recorded_at,
-                decided_at=event.recorded_at,
-                placements=row.placements + 1,
-            )
-
-    def _bound(self, payload: payloads.PodBound, event: Event) -> None:
-        if (row := self._pods.get(payload.uid)) is not None:
-            self._change(row, event, bound_at=event.recorded_at, node=payload.node)
-
-    def _bind_failed(self, payload: payloads.BindFailed, event: Event) -> None:
-        if (row := self._pods.get(payload.uid)) is not None:
-            self._change(row, event, bind_failures=row.bind_failures + 1)
-
-    def _rejected(self, payload: payloads.PodRejected, event: Event) -> None:
-        if (row := self._pods.get(payload.uid)) is not None:
-            finished_at = row.finished_at or event.recorded_at
-            self._change(
-                row,
-                event,
-                rejections=row.rejections + 1,
-                finished_at=finished_at,
-                outcome="Rejected",
-                why_ended=payload.reason,
-            )
-
-    def _evicted(self, payload: payloads.EvictionDecided | payloads.RepairRequested, event: Event) -> None:
-        if (row := self._pods.get(payload.uid)) is not None:
-            if isinstance(payload, payloads.EvictionDecided):
-                why = f"{payload.why} for {payload.preemptor}" if payload.preemptor else payload.why
-            else:
-                why = "Repaired"
-            self._change(row, event, evictions=row.evictions + 1, why_ended=why)
+    def _pod_changed(self, payload: Any, event: Event) -> None:
+        """Take in what happened to a pod, beside what was seen of it."""
+        row, at = self._pods.get(payload.uid), event.recorded_at
+        if row is None:
+            return
+        fields = own_changes(row, payload, at=at)
+        match payload:
+            case payloads.PodPlaced():
+                if (entry := self.state.pods.get(payload.uid)) is None:
+                    return
+                fields |= {"gpus": gpus_asked(entry), "tried_at": row.tried_at or at}
+            case payloads.PodRejected():
+                finished_at = row.finished_at or at
+                fields |= {"finished_at": finished_at, "outcome": "Rejected", "why_ended": payload.reason}
+            case payloads.EvictionDecided():
+                made_way = f" for {payload.preemptor}" if payload.preemptor else ""
+                fields["why_ended"] = f"{payload.why}{made_way}"
+            case payloads.RepairRequested():
+                fields["why_ended"] = "Repaired"
+        self._change(row, event, **fields)
+        if isinstance(payload, payloads.PodDeleted):
+            del self._pods[payload.uid]
 
     def _change(self, row: PodHistory, event: Event, **fields: Any) -> None:
         changed = msgspec.structs.replace(row, position=event.position, **fields)
         self._pods[row.uid] = self._changed[row.uid] = changed
+
+
+def first_row(pod: Pod, *, at: int) -> PodHistory:
+    """Return the row of a pod that is seen first (`at`: when that was recorded)."""
+    return PodHistory(uid=pod.uid, namespace=pod.namespace, name=pod.name, seen_at=at)
+
+
+#: The columns of a pod's row that its own events alone make, with `own_changes`.
+OWN_COLUMNS = (
+    *("namespace", "name", "node", "cycle", "seen_at", "decided_at", "bound_at", "gone_at"),
+    *("placements", "bind_failures", "rejections", "evictions"),
+)
+
+
+def own_changes(row: PodHistory, payload: payloads.Payload, *, at: int) -> dict[str, Any]:
+    """Return what an event of a pod changes in its row by itself (`at`: when it was recorded)."""
+    match payload:
+        case payloads.PodObserved(pod):
+            return {"node": pod.node_name or row.node}
+        case payloads.PodPlaced():
+            return {
+                "node": payload.node,
+                "cycle": payload.cycle,
+                "decided_at": at,
+                "placements": row.placements + 1,
+            }
+        case payloads.PodBound():
+            return {"node": payload.node, "bound_at": at}
+        case payloads.BindFailed():
+            return {"bind_failures": row.bind_failures + 1}
+        case payloads.PodRejected():
+            return {"rejections": row.rejections + 1}
+        case payloads.EvictionDecided() | payloads.RepairRequested():
+            return {"evictions": row.evictions + 1}
+        case payloads.PodDeleted():
+            return {"gone_at": at}
+        case _:
+            return {}
 
 
 def occupancy(state: FleetView) -> Occupancy:
@@ -268,14 +282,13 @@ _COUNTED: dict[type[payloads.Payload], str] = {
     payloads.PredictionMissed: "missed",
 }
 
-_POD_CHANGES: dict[type[payloads.Payload], Callable[[Projection, Any, Event], None]] = {
-    payloads.PodObserved: Projection._pod_observed,  # noqa: SLF001 - of this module
-    payloads.PodDeleted: Projection._pod_deleted,  # noqa: SLF001
-    payloads.PodsLeftWaiting: Projection._left_waiting,  # noqa: SLF001
-    payloads.PodPlaced: Projection._placed,  # noqa: SLF001
-    payloads.PodBound: Projection._bound,  # noqa: SLF001
-    payloads.BindFailed: Projection._bind_failed,  # noqa: SLF001
-    payloads.PodRejected: Projection._rejected,  # noqa: SLF001
-    payloads.EvictionDecided: Projection._evicted,  # noqa: SLF001
-    payloads.RepairRequested: Projection._evicted,  # noqa: SLF001
-}
+#: Events of a pod that change its row, beside those that see it.
+_OF_PODS = (
+    payloads.PodDeleted,
+    payloads.PodPlaced,
+    payloads.PodBound,
+    payloads.BindFailed,
+    payloads.PodRejected,
+    payloads.EvictionDecided,
+    payloads.RepairRequested,
+)

@@ -28,7 +28,7 @@ from kaicore.analysis.ask.projections.store import (
 )
 from kaicore.analysis.json_spelling import AsOf, time_text
 from kaicore.analysis.replay.log_states import first_state, pages_of
-from kaicore.analysis.replay.moments import parse_moment, position_of
+from kaicore.analysis.replay.moments import parse_moment, time_of
 from kaicore.errors import InvalidObject
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.model.gpu_share import WHOLE, gpus_text
@@ -294,11 +294,7 @@ class ReadModels:
             where.append("(seen_at, uid) < (%(seen_at)s, %(uid)s)")
             values |= {"seen_at": int(match[1]), "uid": match[2]}
         as_of, rows = await self._rows(
-            *(PodHistory, POD_HISTORY, cluster),
-            where=where,
-            values=values,
-            order="seen_at DESC, uid DESC",
-            limit=limit + 1,
+            POD_HISTORY, cluster, where=where, values=values, order="seen_at DESC, uid DESC", limit=limit + 1
         )
         more, rows = len(rows) > limit, rows[:limit]
         after = f"{rows[-1].seen_at}-{rows[-1].uid}" if more else ""
@@ -330,11 +326,7 @@ class ReadModels:
         if namespaces is not None:
             where.append(_OF_NAMESPACES)
         as_of, rows = await self._rows(
-            *(PodHistory, POD_HISTORY, cluster),
-            where=where,
-            values=values,
-            limit=_MOST_ROWS + 1,
-            generation=generation,
+            POD_HISTORY, cluster, where=where, values=values, limit=_MOST_ROWS + 1, generation=generation
         )
         if len(rows) > _MOST_ROWS:
             raise InvalidObject("history", "from", wanted.since[:100], f"over {_MOST_ROWS:,} pods are of that span")
@@ -359,7 +351,7 @@ class ReadModels:
         values = {"begins": begins // MINUTE_US * MINUTE_US, "ends": ends}
         where = ["at >= %(begins)s", "at <= %(ends)s"]
         # The last rows, where there are too many.
-        as_of, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, values=values, order="at DESC")
+        as_of, rows = await self._rows(OCCUPANCY, cluster, where=where, values=values, order="at DESC")
         points = list(_steps(reversed(rows), step_us))
         while len(points) > _MOST_POINTS and not step:
             step_us *= 2
@@ -376,7 +368,7 @@ class ReadModels:
         before = f"(SELECT max(at) {here} AND at <= %(since)s)"
         ends = f"SELECT max(at) {here} AND at > %(since)s AND at <= %(until)s GROUP BY at / %(step)s"
         where, values = [f"at IN ({ends}) OR at = {before}"], {"since": since, "until": until, "step": step}
-        _, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, values=values, order="at")
+        _, rows = await self._rows(OCCUPANCY, cluster, where=where, values=values, order="at")
         return rows[:_MOST_POINTS]
 
     async def queue_rows(
@@ -399,7 +391,7 @@ class ReadModels:
         if queue:
             where.append("queue = %(queue)s")
         order = "at, queue, resource"
-        as_of, rows = await self._rows(QueueHour, QUEUE_HOUR, cluster, where=where, values=values, order=order)
+        as_of, rows = await self._rows(QUEUE_HOUR, cluster, where=where, values=values, order=order)
         return QueueSeries(**as_of, items=list(map(queue_use, rows)))
 
     async def decisions(self, cluster: str, *, since: str = "", until: str = "") -> DecisionSeries:
@@ -409,13 +401,12 @@ class ReadModels:
         """
         begins, ends = await _times(self._log, cluster, since, until)
         values = {"after": begins - 60 * MINUTE_US, "ends": ends}
-        as_of, rows = await self._rows(DecisionsHour, DECISIONS_HOUR, cluster, where=_HOURS, values=values, order="at")
+        as_of, rows = await self._rows(DECISIONS_HOUR, cluster, where=_HOURS, values=values, order="at")
         return DecisionSeries(**as_of, items=list(map(decisions, rows)))
 
     async def _rows(
         self,
-        row: type[_RowT],
-        table: ReadModelTable,
+        table: ReadModelTable[_RowT],
         cluster: str,
         *,
         where: Sequence[str] = (),
@@ -426,9 +417,8 @@ class ReadModels:
     ) -> tuple[dict[str, Any], list[_RowT]]:
         """Return an answer's fields about a generation, by default the one that is read, and rows of it."""
         generation = generation or await self._live(cluster)
-        rows = await self._store.rows(
-            *(row, table, cluster, generation.number), where=where, values=values, order=order, limit=limit
-        )
+        number = generation.number
+        rows = await self._store.rows(table, cluster, number, where=where, values=values, order=order, limit=limit)
         recorded_at = time_text(generation.recorded_at)
         as_of = {"cluster": cluster, "position": generation.position, "recorded_at": recorded_at}
         return as_of, [_counted(one, generation) for one in rows]
@@ -440,21 +430,9 @@ class ReadModels:
 
 async def _times(log: EventLog, cluster: str, since: str, until: str) -> tuple[int, int]:
     return (
-        await _time_of(log, cluster, since) if since else 0,
-        await _time_of(log, cluster, until) if until else 2**62,
+        await time_of(log, cluster, parse_moment(since)) if since else 0,
+        await time_of(log, cluster, parse_moment(until)) if until else 2**62,
     )
-
-
-async def _time_of(log: EventLog, cluster: str, text: str) -> int:
-    moment = parse_moment(text)
-    if moment.time is not None:
-        # A chart may begin before its log does.
-        return moment.time
-    if moment.before_end is not None:
-        return max((await log.head(cluster)).recorded_at - moment.before_end, 0)
-    position = await position_of(log, cluster, moment)
-    events = await log.read(cluster, after=position - 1, upto=position, limit=1) if position else []
-    return events[0].recorded_at if events else 0
 
 
 async def folded_jobs(

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 import psycopg
@@ -37,12 +37,16 @@ from kaicore.ledger.connections import Connection, Connections
 _ROWS = 20_000
 
 
+_RowT = TypeVar("_RowT", bound=msgspec.Struct)
+_RowT_co = TypeVar("_RowT_co", bound=msgspec.Struct, covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class ReadModelTable:
+class ReadModelTable(Generic[_RowT_co]):
     """A table of the read models (`keys`: of its primary key, beside cluster and generation)."""
 
     name: str
-    row: type[msgspec.Struct]
+    row: type[_RowT_co]
     keys: tuple[str, ...]
     #: Whether rows that are written are added to those that are there.
     adds: bool = False
@@ -81,8 +85,6 @@ _POSITION = "SELECT position FROM views.progress WHERE cluster = %(cluster)s AND
 _GO_LIVE = "UPDATE views.progress SET live = true WHERE cluster = %(cluster)s AND generation = %(generation)s"
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
-_RowT = TypeVar("_RowT", bound=msgspec.Struct)
-
 
 class Superseded(KaiError):
     """The generation has moved on, or is gone: another one builds it, or has taken its place."""
@@ -105,7 +107,7 @@ class FrozenViews:
         """Use `ViewStore.frozen`."""
         self._connection, self._cluster, self.generation = connection, cluster, generation
 
-    async def rows(self, table: ReadModelTable) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+    async def rows(self, table: ReadModelTable[msgspec.Struct]) -> AsyncGenerator[list[tuple[Any, ...]], None]:
         """Give all rows of a table, so many at a time, in the order of the fields of its row."""
         async with psycopg.AsyncServerCursor(self._connection, "rows") as cursor:
             await cursor.execute(_select(table), _place(self._cluster, self.generation.number), binary=True)
@@ -171,26 +173,26 @@ class ViewStore:
 
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
         """Return the rows of pods that are not gone."""
-        return await self._all_rows(PodHistory, POD_HISTORY, cluster, generation, where="gone_at = 0")
+        return await self.rows(POD_HISTORY, cluster, generation, where=["gone_at = 0"])
 
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
         """Return the rows of some pods."""
-        where, values = "uid = ANY(%(uids)s)", {"uids": sorted(uids)}
-        return await self._all_rows(PodHistory, POD_HISTORY, cluster, generation, where=where, values=values)
+        where, values = ["uid = ANY(%(uids)s)"], {"uids": sorted(uids)}
+        return await self.rows(POD_HISTORY, cluster, generation, where=where, values=values)
 
     async def over_time(
         self, cluster: str, generation: int, *, minutes: tuple[int, int], hours: tuple[int, int]
     ) -> list[TimeRow]:
         """Return the rows of the minutes and hours that begin within these times."""
         found: list[TimeRow] = []
-        kinds = (
-            (Occupancy, OCCUPANCY, minutes),
-            (QueueHour, QUEUE_HOUR, hours),
-            (DecisionsHour, DECISIONS_HOUR, hours),
+        tables: tuple[tuple[ReadModelTable[TimeRow], tuple[int, int]], ...] = (
+            (OCCUPANCY, minutes),
+            (QUEUE_HOUR, hours),
+            (DECISIONS_HOUR, hours),
         )
-        for row, table, (begin, end) in kinds:
-            where, values = "at >= %(begin)s AND at < %(end)s", {"begin": begin, "end": end}
-            found += await self._all_rows(row, table, cluster, generation, where=where, values=values)
+        for table, (begin, end) in tables:
+            where, values = ["at >= %(begin)s", "at < %(end)s"], {"begin": begin, "end": end}
+            found += await self.rows(table, cluster, generation, where=where, values=values)
         return found
 
     async def save(
@@ -258,46 +260,33 @@ class ViewStore:
 
     async def rows(
         self,
-        row: type[_RowT],
-        table: ReadModelTable,
+        table: ReadModelTable[_RowT],
         cluster: str,
         generation: int,
         *,
         where: Sequence[str] = (),
         values: Mapping[str, Any] = _NONE,
         order: str = "",
-        limit: int,
+        limit: int | None = None,
     ) -> list[_RowT]:
         """Return rows of a table of read models.
 
         Args:
             where: further conditions, in SQL, with the parameters `values`.
             order: columns, in SQL.
+            limit: how many at most; None for all.
         """
         query = sql.SQL("{} {} {} LIMIT %(limit)s").format(
             _select(table),
             sql.SQL("".join(f" AND ({one})" for one in where)),
             sql.SQL(f"ORDER BY {order}" if order else ""),
         )
-        return await self.found(row, query, {**_place(cluster, generation), **values, "limit": limit})
+        return await self.found(table.row, query, {**_place(cluster, generation), **values, "limit": limit})
 
     async def found(self, row: type[_RowT], query: sql.SQL | sql.Composed, values: Mapping[str, Any]) -> list[_RowT]:
         """Return what a query finds, as rows with fields of its columns' names."""
         found = await self._read(query, values)
         return [msgspec.convert({name: _whole(value) for name, value in one.items()}, row) for one in found]
-
-    async def _all_rows(
-        self,
-        row: type[_RowT],
-        table: ReadModelTable,
-        cluster: str,
-        generation: int,
-        *,
-        where: str,
-        values: Mapping[str, Any] = _NONE,
-    ) -> list[_RowT]:
-        query = sql.SQL("{} AND {}").format(_select(table), sql.SQL(where))
-        return await self.found(row, query, {**_place(cluster, generation), **values})
 
     async def _read(self, query: sql.SQL | sql.Composed | str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         async def work(connection: Connection) -> list[dict[str, Any]]:
@@ -311,7 +300,7 @@ def _place(cluster: str, generation: int) -> dict[str, Any]:
     return {"cluster": cluster, "generation": generation}
 
 
-def _name(table: ReadModelTable) -> sql.Identifier:
+def _name(table: ReadModelTable[msgspec.Struct]) -> sql.Identifier:
     return sql.Identifier("views", table.name)
 
 
@@ -320,7 +309,7 @@ def _names(names: Sequence[str]) -> sql.Composed:
 
 
 @cache
-def _select(table: ReadModelTable) -> sql.Composed:
+def _select(table: ReadModelTable[msgspec.Struct]) -> sql.Composed:
     return sql.SQL("SELECT {} FROM {} WHERE {}").format(
         _names(table.row.__struct_fields__), _name(table), sql.SQL(OF_GENERATION)
     )
@@ -332,7 +321,11 @@ def _whole(value: object) -> object:
 
 
 async def _write(
-    connection: Connection, table: ReadModelTable, cluster: str, generation: int, rows: Sequence[msgspec.Struct]
+    connection: Connection,
+    table: ReadModelTable[msgspec.Struct],
+    cluster: str,
+    generation: int,
+    rows: Sequence[msgspec.Struct],
 ) -> None:
     if rows:
         values = [{**_place(cluster, generation), **msgspec.structs.asdict(row)} for row in rows]
@@ -341,7 +334,7 @@ async def _write(
 
 
 @cache
-def _upsert(table: ReadModelTable) -> sql.Composed:
+def _upsert(table: ReadModelTable[msgspec.Struct]) -> sql.Composed:
     """Return the statement that writes all rows of a JSON list; one for each row costs ten times as much."""
     keys = ("cluster", "generation", *table.keys)
     change = sql.SQL("{0} = {1}.{0} + excluded.{0}" if table.adds else "{0} = excluded.{0}")
