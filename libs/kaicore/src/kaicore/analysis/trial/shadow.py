@@ -10,10 +10,11 @@ The report can be one HTML file, without a script or another file.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -102,21 +103,12 @@ class ForeignBinding:
     reason: str = ""
 
 
-@dataclass(slots=True)
-class _Choices:
-    """A shadow's records about one pod, in order of the positions on which it decided."""
+class _Choice(NamedTuple):
+    """A shadow's decision about a pod: on which state, the node, empty for none, and what is held there."""
 
-    positions: list[int] = field(default_factory=list)
-    places: list[tuple[str, Placement | None]] = field(default_factory=list)
-
-    def enter(self, position: int, node: str, placement: Placement | None) -> None:
-        self.positions.append(position)
-        self.places.append((node, placement))
-
-    def before(self, position: int) -> tuple[str, Placement | None]:
-        """Return the last one that was decided on a state before an event; no node without any."""
-        place = bisect_left(self.positions, position)
-        return self.places[place - 1] if place else ("", None)
+    position: int
+    node: str
+    placement: Placement | None
 
 
 class ShadowComparison:
@@ -146,15 +138,14 @@ class ShadowComparison:
         self._policies = policies
         self._state = state
         self._config = config
-        self._choices: dict[str, _Choices] = {}
+        #: By the pod's uid, in order of position.
+        self._choices: dict[str, list[_Choice]] = {}
         for record in records:
             for placed in record.placed:
-                self._enter(placed.uid, record, placed.node, placed.placement)
+                choice = _Choice(record.input_position, placed.node, placed.placement)
+                self._choices.setdefault(placed.uid, []).append(choice)
             for uid in (*record.left, *(nominated.uid for nominated in record.nominated)):
-                self._enter(uid, record, "", None)
-
-    def _enter(self, uid: str, record: ShadowDecided, node: str, placement: Placement | None) -> None:
-        self._choices.setdefault(uid, _Choices()).enter(record.input_position, node, placement)
+                self._choices.setdefault(uid, []).append(_Choice(record.input_position, "", None))
 
     def take(self, event: Event) -> None:
         """Take an event, before it is folded."""
@@ -180,7 +171,10 @@ class ShadowComparison:
     def _judge(self, uid: str, node: str, event: Event) -> None:
         state, entry = self._state, self._state.pods[uid]
         queue, namespace = state.queue_of(entry)
-        chosen, placement = self._choices.get(uid, _Choices()).before(event.position)
+        choices = self._choices.get(uid, ())
+        # The last one that was decided on a state before the event.
+        place = bisect_left(choices, event.position, key=lambda one: one.position)
+        _, chosen, placement = choices[place - 1] if place else _Choice(0, "", None)
         if not chosen and uid not in self._choices and self._would_be_placed(uid):
             choice = ShadowAnswer.NONE
         else:

@@ -186,7 +186,6 @@ def pod_amendments(asked: Asked) -> Iterator[Amendment]:
     for reason in asked.reasons:
         yield from _of_itself(asked, reason)
         yield from _of_nodes(asked, reason)
-        yield from _of_devices(asked, reason)
         yield from _of_pods_nearby(asked, reason)
 
 
@@ -279,22 +278,17 @@ def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
             was = pod.annotations.get(POLICY_ANNOTATION, "")
             words = f"relax {POLICY_ANNOTATION} of pod {pod.subject} from {was} to best-effort"
             yield asked.edit_pods("relax", words, _best_effort)
+        case (
+            node_reasons.ResourceClaimNotReady()
+            | node_reasons.ResourceClaimOutOfReach()
+            | node_reasons.NoMatchingDevices()
+            | node_reasons.DevicesTaken()
+        ):
+            for claim in pod.resource_claims:
+                words = f"take the resource claim {claim.name} off pod {pod.subject}"
+                yield asked.edit_pods("relax", words, partial(_without_claim, name=claim.name))
         case _:
             pass
-
-
-def _of_devices(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
-    if not isinstance(
-        reason,
-        node_reasons.ResourceClaimNotReady
-        | node_reasons.ResourceClaimOutOfReach
-        | node_reasons.NoMatchingDevices
-        | node_reasons.DevicesTaken,
-    ):
-        return
-    for claim in asked.pod.resource_claims:
-        words = f"take the resource claim {claim.name} off pod {asked.pod.subject}"
-        yield asked.edit_pods("relax", words, partial(_without_claim, name=claim.name))
 
 
 def _without_claim(pod: Pod, name: str) -> Pod:
@@ -468,9 +462,7 @@ def _covered(asked: Asked, reason: queue_reasons.ResourceNotCovered) -> Iterator
 
 def _flavors(reason: FlavorNotFound) -> Iterator[Amendment]:
     queue, _, names = reason.flavors.partition(": ")
-    facts: list[payloads.Payload] = [
-        payloads.FlavorObserved(ResourceFlavor(name, uid="made")) for name in names.split(", ")
-    ]
+    facts = [payloads.FlavorObserved(ResourceFlavor(name, uid="made")) for name in names.split(", ")]
     undo = [payloads.FlavorDeleted("made", name) for name in names.split(", ")]
     words = f"make ResourceFlavor {names}, which queue {queue} names"
     yield Amendment("make-flavor", words, Effort.MAKE_OBJECT, facts=facts, undo=undo, place=names)
@@ -502,18 +494,14 @@ def _raised(asked: Asked, bounds: Sequence[queue_reasons.BoundReason]) -> Iterat
 
 def _more(share: QueueShare, reason: queue_reasons.BoundReason, lacking: int) -> tuple[QueueShare, str, int]:
     """Return a share that leaves room for more, what of it is raised, and to what."""
+    bounds = {"quota": "quota"}
     if isinstance(reason, queue_reasons.OverLimit):
-        if share.limit is not None:
-            return edited(share, limit=share.limit + lacking), "limit", share.limit + lacking
-        if share.borrowing is not None:
-            return edited(share, borrowing=share.borrowing + lacking), "borrowing limit", share.borrowing + lacking
-        if share.quota is not None:
-            return edited(share, quota=share.quota + lacking), "quota", share.quota + lacking
-    if (
-        isinstance(reason, queue_reasons.NonPreemptibleOverQuota | queue_reasons.OverFairShare)
-        and share.quota is not None
-    ):
-        return edited(share, quota=share.quota + lacking), "quota", share.quota + lacking
+        bounds = {"limit": "limit", "borrowing": "borrowing limit", **bounds}
+    elif not isinstance(reason, queue_reasons.NonPreemptibleOverQuota | queue_reasons.OverFairShare):
+        return share, "", 0
+    for field, words in bounds.items():
+        if (amount := getattr(share, field)) is not None:
+            return edited(share, **{field: amount + lacking}), words, amount + lacking
     return share, "", 0
 
 

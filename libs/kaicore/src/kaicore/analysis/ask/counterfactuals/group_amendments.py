@@ -18,7 +18,7 @@ from kaicore.rules.groups.membership import (
     X_GROUP_LABEL,
 )
 from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group import GroupSource, PodSet, TopologyConstraint
+from kaicore.rules.model.group import GroupSource, PodSet
 from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod, WorkloadRef
 
@@ -199,19 +199,16 @@ def _of_topology(
         return
     name = _name(source)
     match reason:
-        case group_reasons.TopologyNotFound():
+        case group_reasons.TopologyNotFound() | group_reasons.TopologyAmbiguous():
             for there in _names(reason.topologies):
                 plain = there.rpartition(" ")[2]
                 yield _reconstrained("name-topology", f"name topology {plain} in {name}", source, topology=plain)
-            yield from _made_topology(source, reason)
+            if isinstance(reason, group_reasons.TopologyNotFound):
+                yield _made_topology(source, reason)
         case group_reasons.TopologyLevelNotFound():
             for level in _names(reason.levels):
                 words = f"name level {level} in {name} instead of {reason.level}"
                 yield _reconstrained("name-level", words, source, renamed=(reason.level, level))
-        case group_reasons.TopologyAmbiguous():
-            for there in _names(reason.topologies):
-                plain = there.rpartition(" ")[2]
-                yield _reconstrained("name-topology", f"name topology {plain} in {name}", source, topology=plain)
         case group_reasons.TopologyHasNoRoom(level=level) if level:
             words = f"prefer level {level} of topology {reason.topology} in {name} instead of requiring it"
             yield _reconstrained("prefer-level", words, source, preferred=True)
@@ -263,32 +260,29 @@ def _reconstrained(
             return one
         if topology:
             asked = edited(asked, topology=topology, kind="")
-        levels = {name: new if old and level == old else level for name, level in _levels(asked).items()}
         if preferred:
-            levels = {"required": "", "preferred": asked.preferred or asked.required}
-            asked = edited(asked, required_also=(), slices=())
-        return edited(one, topology=edited(asked, **levels))
+            level = asked.preferred or asked.required
+            asked = edited(asked, required="", preferred=level, required_also=(), slices=())
+        elif old:
+            required, wished = (new if level == old else level for level in (asked.required, asked.preferred))
+            asked = edited(asked, required=required, preferred=wished)
+        return edited(one, topology=asked)
 
     return edit_source(kind, words, source, _with_sets(source, edit))
 
 
-def _levels(asked: TopologyConstraint) -> dict[str, str]:
-    return {"required": asked.required, "preferred": asked.preferred}
-
-
-def _made_topology(source: GroupSource, reason: group_reasons.TopologyNotFound) -> Iterator[Amendment]:
-    """Yield that the topology is made, of the levels that the group names, which are labels of nodes then."""
+def _made_topology(source: GroupSource, reason: group_reasons.TopologyNotFound) -> Amendment:
+    """Return that the topology is made, of the levels that the group names, which are labels of nodes then."""
     asked_for = [one.topology for template in source.templates for one in template.sets if one.topology]
     named = [level for one in asked_for for level in (one.required, one.preferred) if level]
     levels = tuple(TopologyLevel(name, (name,)) for name in dict.fromkeys(named))
     plain = reason.topology.rpartition(" ")[2]
     definition = TopologyDefinition(KAI_TOPOLOGY, plain, "made", "", levels)
-    facts: list[payloads.Payload] = [payloads.TopologyDefinitionObserved(definition)]
-    yield Amendment(
+    return Amendment(
         "make-topology",
         f"make Topology {plain} with levels {', '.join(one.name for one in levels)}",
         Effort.MAKE_OBJECT,
-        facts=facts,
+        facts=[payloads.TopologyDefinitionObserved(definition)],
         undo=[payloads.TopologyDefinitionDeleted(KAI_TOPOLOGY, "made", plain)],
         place=plain,
     )

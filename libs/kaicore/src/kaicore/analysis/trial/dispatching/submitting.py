@@ -10,6 +10,7 @@ Access to the hub's log for operators and submitters: reading, appending, and ch
 
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
@@ -27,7 +28,6 @@ from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import DispatchGiven, DispatchSubmitted, DispatchWithdrawn, HubPayload
 from kaicore.rules.hub.choosing import choose
 from kaicore.rules.hub.hub_state import ENDED, HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream
-from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.tree import counted
 from kaicore.rules.state.cluster_state import ClusterState
@@ -167,20 +167,17 @@ def read_dispatch(
     queues = sorted({state.queue_of(entry)[0] for entry in entries})
     if len(queues) > 1:
         raise InvalidObject(f"dispatch {name}", "queue", ", ".join(queues), "must be one for all of its pods")
-    demand: Amounts = {}
+    demand: Counter[str] = Counter()
     for entry in entries:
-        for resource, amount in counted(entry.requests).items():
-            if resource != PODS:
-                demand[resource] = demand.get(resource, 0) + amount
+        demand.update({resource: amount for resource, amount in counted(entry.requests).items() if resource != PODS})
         if (share := entry.pod.gpu_share) is not None:
             # How much of a GPU some MiB are depends on the cluster, so they stay MiB.
-            for resource, amount in share.waiting.items():
-                demand[resource] = demand.get(resource, 0) + amount
+            demand.update(share.waiting)
     return DispatchSubmitted(
         dispatch=name,
         manifests=msgspec.json.encode([item.object for item in objects]).decode(),
         queue=queues[0],
-        demand=demand,
+        demand=dict(demand),
         clusters=tuple(sorted(clusters)),
         data=tuple(sorted(data)),
     )

@@ -11,11 +11,8 @@ Queues are held to their bounds over all clusters, by the sum of what a queue's 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from kaicore.analysis.trial.simulation import Located
-from kaicore.analysis.trial.submission.submitted_world import submit_objects
-from kaicore.rules.deciding.decide import decide
+from kaicore.analysis.trial.submission.submitted_world import next_cycle
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
@@ -26,7 +23,6 @@ from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, in_thousandths
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.objects.dispatched import Manifest, marked
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree, counted
@@ -69,9 +65,7 @@ class QueueSums:
     def add(self, queue: str, exact: Mapping[str, int], *, sign: int = 1) -> None:
         """Add amounts with GPUs in thousandths to a queue and those above it."""
         for name in self.path(queue):
-            amounts = self.held.setdefault(name, {})
-            for resource, amount in exact.items():
-                amounts[resource] = amounts.get(resource, 0) + sign * amount
+            _add(self.held.setdefault(name, {}), exact, sign=sign)
 
     def standing(self, queue: str) -> int:
         """Return how much of its fair share a queue holds, in thousandths, by the resource where it is furthest up."""
@@ -95,9 +89,8 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
         tree = accounts.tree
         for number, queue in enumerate(tree.queues):
             sums.paths.setdefault(queue.name, tuple(tree.queues[above].name for above in tree.paths[number]))
-            for place, resource in enumerate(tree.resources):
-                _add(sums.held, queue.name, resource, _exact(tree, place, accounts.used[number][place]))
-                _add(sums.fair, queue.name, resource, _exact(tree, place, accounts.shares.fair[number][place]))
+            _add(sums.held.setdefault(queue.name, {}), _exact(tree, accounts.used[number]))
+            _add(sums.fair.setdefault(queue.name, {}), _exact(tree, accounts.shares.fair[number]))
         for entry in state.pods.values():
             if entry.charged and DISPATCH_MARK in entry.pod.annotations:
                 name, _ = state.queue_of(entry)
@@ -111,16 +104,19 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
     return sums
 
 
-def _add(amounts: dict[str, Amounts], queue: str, resource: str, amount: int) -> None:
-    row = amounts.setdefault(queue, {})
-    row[resource] = row.get(resource, 0) + amount
+def _add(amounts: Amounts, more: Mapping[str, int], *, sign: int = 1) -> None:
+    for resource, amount in more.items():
+        amounts[resource] = amounts.get(resource, 0) + sign * amount
 
 
-def _exact(tree: QueueTree, place: int, amount: int) -> int:
-    """Return an amount of a queue, of a resource by its place: GPUs in thousandths whether the tree counts them so."""
-    if amount >= UNLIMITED or tree.resources[place] not in SHARED_IN:
-        return min(tree.whole(place, amount), UNLIMITED)
-    return amount * WHOLE // tree.units[place]
+def _exact(tree: QueueTree, row: Sequence[int]) -> Amounts:
+    """Return the amounts of a queue by resource: GPUs in thousandths whether the tree counts them so."""
+    return {
+        resource: min(tree.whole(place, row[place]), UNLIMITED)
+        if row[place] >= UNLIMITED or resource not in SHARED_IN
+        else row[place] * WHOLE // tree.units[place]
+        for place, resource in enumerate(tree.resources)
+    }
 
 
 _ACTOR = "hub"
@@ -155,22 +151,15 @@ def try_dispatches(
         now: microseconds since the epoch.
         policies: the code of policies; those of which it has none do not decide.
     """
-    recorded = state.config()
-    position, config = state.position, msgspec.structs.replace(recorded, policies=policies.known(recorded.policies))
-    accounts = state.queue_accounts(config, now=max(now, state.recorded_at))
-    copied = CopiedState(state, now=now)
+    position, scheduler_name = state.position, state.config().scheduler_name
+    accounts = state.queue_accounts(state.config(), now=max(now, state.recorded_at))
     located = [
-        Located(
-            f"dispatch {trial.name}", marked(manifest, DISPATCH_MARK, trial.name, scheduler_name=config.scheduler_name)
-        )
+        Located(f"dispatch {trial.name}", marked(manifest, DISPATCH_MARK, trial.name, scheduler_name=scheduler_name))
         for trial in (*arriving, *waiting)
         for manifest in trial.objects
     ]
     there = _held(state)
-    submitted = submit_objects(copied, located, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
-    shard = split_shard(min(state.last_cycles, default="default"))[0]
-    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR, policies=policies)
-    copied.record(proposal.units)
+    submitted, proposal, _ = next_cycle(CopiedState(state, now=now), located, policies, actor=_ACTOR)
     placed = {decision.uid: decision for decision in proposal.result.placements}
     pods: dict[str, list[PodEntry]] = {}
     for uid in submitted.uids:
@@ -179,11 +168,11 @@ def try_dispatches(
     totals, memory = in_thousandths(counted(ready_amounts(state.columns))), state.columns.least_gpu_memory
     for trial in arriving:
         if trial.name in pods:
-            _added(there, in_thousandths(trial.demand, memory))
+            _add(there, in_thousandths(trial.demand, memory))
     offers = {}
     for trial in waiting:
         problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
-        prospect, unfit = _prospect(pods.get(trial.name, []), config.scheduler_name, problem)
+        prospect, unfit = _prospect(pods.get(trial.name, []), scheduler_name, problem)
         offers[trial.name] = Offer(
             cluster=state.cluster,
             position=position,
@@ -235,18 +224,12 @@ def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
     tree = accounts.tree
     number = tree.find(queue) if tree.configured else None
     if number is not None:
-        for amounts, counts in ((room.fair, accounts.shares.fair), (room.used, accounts.used)):
-            row = enumerate(counts[number])
-            amounts[queue] = {tree.resources[place]: _exact(tree, place, amount) for place, amount in row}
+        room.fair[queue] = _exact(tree, accounts.shares.fair[number])
+        room.used[queue] = _exact(tree, accounts.used[number])
 
 
 def _held(state: QueuesView) -> Amounts:
     held: Amounts = {}
     for usage in state.queue_registry.usages.values():
-        _added(held, in_thousandths(counted(usage.used)))
+        _add(held, in_thousandths(counted(usage.used)))
     return held
-
-
-def _added(amounts: Amounts, more: Mapping[str, int]) -> None:
-    for resource, amount in more.items():
-        amounts[resource] = amounts.get(resource, 0) + amount

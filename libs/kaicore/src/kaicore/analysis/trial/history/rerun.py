@@ -4,12 +4,12 @@ Facts from outside arrive at their recorded times. Cycles run as in the schedule
 `decide`; a model of kubelets answers each bind. Every other step takes its median duration in the window. No clock is
 read and no random number is drawn: the same window and the same changes give the same run.
 
-Events are appended to a log that folds each at once and stores none.
+Events are folded at once, and stored nowhere.
 """
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -28,12 +28,11 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fold_unlogged
 from kaicore.rules.state.pods.agreement import contradiction
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
@@ -417,34 +416,6 @@ _ACTOR = "what-if"
 _ID = derived_id(_ACTOR)
 
 
-class SimulatedLog:
-    """Goes on where a state is."""
-
-    def __init__(self, state: ClusterState, taken: Callable[[Payload, int], None]) -> None:
-        """Args:
-        state: folded on.
-        taken: is called with each payload, and when it was recorded, once it is folded.
-        """
-        self.state = state
-        self.events = 0
-        self._taken = taken
-
-    def record(self, stream: str, payload: Payload, *, at: int) -> None:
-        """Append an event (`at`: microseconds since the epoch; never less than before)."""
-        self._append(stream, payload, at=at, occurred_at=at, actor=_ACTOR)
-
-    def append(self, units: Iterable[Unit], *, at: int) -> None:
-        """Append what a cycle decided; with one decider none of it is stale."""
-        for unit in units:
-            for event in unit.events:
-                self._append(event.stream, event.payload, at=at, occurred_at=event.occurred_at, actor=event.actor)
-
-    def _append(self, stream: str, payload: Payload, *, at: int, occurred_at: int, actor: str) -> None:
-        fold_unlogged(self.state, NewEvent(_ID, stream, payload, actor, occurred_at), recorded_at=at)
-        self.events += 1
-        self._taken(payload, at)
-
-
 #: Microseconds that pods stay on a node that is not ready: the default `tolerationSeconds`.
 NOT_READY_US = 300_000_000
 
@@ -513,7 +484,6 @@ class Rerun:
         self._changes = changes
         self._policies = policies
         self._left_out = Counter[tuple[str, str]]()
-        self._log = SimulatedLog(self.state, lambda payload, at: self.stories.take(payload, at=at))
         self._agenda = Agenda()
         self._kubelets = SimulatedKubelets(self.state, model)
         self.pods = SimulatedPods(
@@ -535,7 +505,12 @@ class Rerun:
 
     def record(self, stream: str, payload: Payload) -> None:
         """Append an event now."""
-        self._log.record(stream, payload, at=self.now)
+        self._append(NewEvent(_ID, stream, payload, _ACTOR, self.now))
+
+    def _append(self, event: NewEvent) -> None:
+        fold_unlogged(self.state, event, recorded_at=self.now)
+        self.figures.events += 1
+        self.stories.take(event.payload, at=self.now)
 
     def run(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> RerunFigures:
         """Run to the window's end.
@@ -554,10 +529,9 @@ class Rerun:
                 if self._due(shard) == self.now:
                     self._cycle(shard)
             self.sampler.take(at=self.now)
-            if self._log.events >= reported:
-                reported = self._log.events + _TOLD_EVERY
+            if self.figures.events >= reported:
+                reported = self.figures.events + _TOLD_EVERY
                 progress((self.now - history.begin) // 1000, (history.end - history.begin) // 1000)
-        self.figures.events = self._log.events
         self.figures.warnings += self._kubelets.warnings
         self.figures.warnings += [
             f"{self._changes.patch.name}: policy {name} was left out of {count} of {self.figures.cycles} cycles: {why}"
@@ -638,10 +612,13 @@ class Rerun:
     def _cycle(self, shard: _Shard) -> None:
         shard.decided_at, shard.last = self.state.revision, self.now
         proposal = decide(
-            self.state, shard.config, shard=shard.name, now=self.now, actor="what-if", policies=self._policies
+            self.state, shard.config, shard=shard.name, now=self.now, actor=_ACTOR, policies=self._policies
         )
         self._left_out.update((one.policy, one.why) for one in proposal.policies_left_out)
-        self._log.append(proposal.units, at=self.now)
+        # With one decider none of it is stale.
+        for unit in proposal.units:
+            for event in unit.events:
+                self._append(event)
         shard.retry_at = next_retry(self.state, shard.config, now=self.now, due=proposal.result.due)
         self.figures.cycles += 1
         for placement in proposal.result.placements:

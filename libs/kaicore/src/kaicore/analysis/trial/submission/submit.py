@@ -24,9 +24,8 @@ from kaicore.analysis.trial.submission.answers import (
     start_answer,
 )
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
-from kaicore.analysis.trial.submission.submitted_world import submit_objects
+from kaicore.analysis.trial.submission.submitted_world import next_cycle
 from kaicore.errors import InvalidObject
-from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
 from kaicore.rules.deciding.why import StateRemedies, one_by_one, pending_reasons
@@ -38,7 +37,6 @@ from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
-from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
@@ -69,14 +67,7 @@ def submit(
     copied = CopiedState(state, now=now)
     position, recorded_at = state.position, state.recorded_at
     recorded = state.config()
-    config = msgspec.structs.replace(recorded, policies=policies.known(recorded.policies))
-    submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
-    # The group with recorded reasons: what the next cycle gives stands in their place.
-    shard = split_shard(min(state.last_cycles, default="default"))[0]
-    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR, policies=policies)
-    failed = {one.policy for one in proposal.policies_left_out}
-    config = msgspec.structs.replace(config, policies=tuple(one for one in config.policies if one.name not in failed))
-    copied.record(proposal.units)
+    submitted, proposal, config = next_cycle(copied, objects, policies, actor=_ACTOR)
     submitted_uids = set(submitted.uids)
     earlier = [one for one in proposal.result.placements if one.uid not in submitted_uids]
     groups = _Groups(
@@ -107,10 +98,7 @@ def submit(
 
 
 def _placed(entry: PodEntry, node: str) -> SubmittedPod:
-    pod = entry.pod
-    return SubmittedPod(
-        namespace=pod.namespace, name=pod.name, status=pod_status(entry), node=node, zones=pod_zones(entry)
-    )
+    return SubmittedPod.copied(entry.pod, status=pod_status(entry), node=node, zones=pod_zones(entry))
 
 
 def _policies_left_out(recorded: EngineConfig, asked: EngineConfig) -> Iterator[str]:
@@ -200,9 +188,8 @@ class _Groups:
     def _pod(self, entry: PodEntry) -> SubmittedPod:
         placed = self._placed.get(entry.pod.uid)
         kept = entry.nomination.node if entry.nomination is not None else ""
-        return SubmittedPod(
-            namespace=entry.pod.namespace,
-            name=entry.pod.name,
+        return SubmittedPod.copied(
+            entry.pod,
             status="Nominated" if kept else pod_status(entry),
             node=entry.node or kept,
             zones=pod_zones(entry),

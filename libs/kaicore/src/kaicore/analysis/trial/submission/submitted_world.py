@@ -16,11 +16,15 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind
 from kaicore.kube.normalize.storage import DEFAULT_TOLERATIONS
 from kaicore.kube.wire.objects import PodObject
+from kaicore.rules.deciding.decide import Proposal, decide
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import GroupSourceObserved
 from kaicore.rules.model.group import GroupSource, source_key
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Namespace
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
 from kaicore.rules.state.fork import CopiedState
@@ -98,6 +102,31 @@ def submit_objects(
         pods = "1 pod names" if unnamed == 1 else f"{unnamed} pods name"
         submitted.warnings.append(f"{pods} no scheduler: answered as if spec.schedulerName were {scheduler_name}")
     return submitted
+
+
+def next_cycle(
+    copied: CopiedState, objects: Sequence[Located], policies: PolicyBook, *, actor: str
+) -> tuple[Submitted, Proposal, EngineConfig]:
+    """Fold manifests to a copied state, run its shard's next cycle, and fold what that decides.
+
+    Args:
+        policies: the code of policies; those of which it has none do not decide.
+
+    Returns:
+        the manifests' pods, the decisions, and the settings by which these were taken: without policies of which there
+        is no code, or that failed.
+    """
+    state = copied.state
+    recorded = state.config()
+    config = msgspec.structs.replace(recorded, policies=policies.known(recorded.policies))
+    submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
+    # The one with recorded reasons: what the next cycle gives stands in their place.
+    shard = split_shard(min(state.last_cycles, default="default"))[0]
+    proposal = decide(state, config, shard=shard, now=copied.now, actor=actor, policies=policies)
+    failed = {one.policy for one in proposal.policies_left_out}
+    config = msgspec.structs.replace(config, policies=tuple(one for one in config.policies if one.name not in failed))
+    copied.record(proposal.units)
+    return submitted, proposal, config
 
 
 def _clash(state: WorkView, item: Located) -> InvalidObject | None:
