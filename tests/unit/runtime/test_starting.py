@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 from kaicore.errors import ClusterUnavailable, ConfigurationError, KaiError
+from kaicore.runtime import process_context
 from kaicore.runtime.agent.process import AgentContext, AgentLog
-from kaicore.runtime.process_context import Health, beside, served, start
+from kaicore.runtime.process_context import Health, beside, run_until_stopped, served, start
 
 
 def never(_: object) -> int:
@@ -52,3 +53,23 @@ async def test_work_beside_a_body_has_ended_when_the_body_has() -> None:
     async with beside(work()):
         await asyncio.sleep(0)
     assert ended == ["work"]
+
+
+async def test_a_body_that_goes_on_after_it_is_cancelled_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_context, "STOP_GRACE_S", 0)
+    context, cancelled = AgentContext("x", Health(), AgentLog("x")), 0
+
+    async def deaf() -> None:
+        # As `asyncio.wait_for` of Python 3.11 may have it.
+        nonlocal cancelled
+        while cancelled < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled += 1
+
+    context.stopping.set()
+    running = asyncio.ensure_future(run_until_stopped(context, deaf()))
+    ended, _ = await asyncio.wait({running}, timeout=10)
+    assert ended, "it waits for a body that nobody cancels"
+    assert cancelled == 2

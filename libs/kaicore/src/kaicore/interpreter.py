@@ -70,7 +70,7 @@ async def readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-async def end(task: "asyncio.Task[Any]") -> None:
+async def end(task: "asyncio.Future[Any]") -> None:
     """Cancel a task until it has ended: of Python 3.11, `asyncio.wait_for` may swallow a cancellation."""
     # Short commands do without it.
     import asyncio  # noqa: PLC0415

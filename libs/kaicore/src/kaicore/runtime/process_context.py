@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.interpreter import version
+from kaicore.interpreter import end, version
 
 
 class Health:
@@ -209,7 +209,7 @@ async def run_until_stopped(context: ProcessContext[Any], body: Awaitable[None])
         if not task.done():
             await asyncio.wait({task}, timeout=STOP_GRACE_S)
         if not task.done():
-            task.cancel()
+            await end(task)
         with suppress(asyncio.CancelledError):
             await task
     finally:
