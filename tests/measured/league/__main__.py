@@ -42,8 +42,9 @@ def _alone(policy: Callable[[int], Policy]) -> Run:
 def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:
     """Return runs of all policies by name; those that move pods count that in `moves`."""
     sharing = EngineConfig(gpu_sharing=any(task.shares for task in listed))
-    # Where all tasks have shares, the cluster is full earlier.
-    full = 95 if any(task.gpus and not task.shares for task in listed) else 85
+    # Where all tasks have shares, or some name models, the cluster is full earlier.
+    full = 92 if any(task.models for task in listed) else 95
+    full = full if any(task.gpus and not task.shares for task in listed) else 85
 
     def engine(*, at_once: int = ours.AT_ONCE, largest_first: bool = False, claims: bool = False, **given: Any) -> Run:
         config = msgspec.structs.replace(sharing, **given)
