@@ -26,9 +26,9 @@ run: $(INSTALLED)  ## the demonstration; FOR=10m brings work for so long, ONCE=1
 	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2 $(if $(FOR),--for $(FOR)))
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
-	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 4)
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 5)
 
-check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
+check: $(INSTALLED)  ## format, lint, types, import rules, sizes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
 
 types: $(INSTALLED)
@@ -38,7 +38,6 @@ rules: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/vulture
 	@$(BIN)/python scripts/check_circles.py
 	@$(BIN)/python scripts/check_sizes.py
 

@@ -2,9 +2,10 @@
 
 Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
 two run at once, and the other workers have what is left of the machine for everything else. The two units come first,
-and the short files of `tests/unit` last, so that all workers end at about the same time. There are four workers on two
-cores, because most tests wait for a stack, a database or a watch half of their time. One of them has a file that
-computes, and the others' tests leave it a core.
+and the short files of `tests/unit` last, so that all workers end at about the same time. There are five workers on two
+cores, because most tests wait for a stack, a database or a watch more than half of their time: by the times of one run,
+four leave 134 core-seconds idle, and five 60. One of them has a file that computes, and the others' tests leave it a
+core.
 """
 
 from collections.abc import Callable, Sequence

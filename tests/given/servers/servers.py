@@ -22,7 +22,7 @@ from kaicore.runtime.embedded.process import EmbeddedServer
 POSTGRES_IMAGE = "postgres:18"
 NATS_IMAGE = "nats:2"
 
-#: Bytes. Four workers' servers take some 300 MB each; containers often have 64 MB of such memory in all.
+#: Bytes. Five workers' servers take some 300 MB each; containers often have 64 MB of such memory in all.
 _ROOM_IN_MEMORY = 8 << 30
 
 
