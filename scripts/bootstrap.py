@@ -18,7 +18,7 @@ import sys
 import tempfile
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,41 +69,37 @@ def run(*command: str | Path) -> None:
 
 
 def create_venv(venv: Path) -> None:
-    """Create an environment with pip in it, also where Debian has split `ensurepip` off."""
+    """Create an environment without pip, also where Debian has split `ensurepip` off."""
     made = subprocess.run(
-        [sys.executable, "-m", "venv", "--clear", str(venv)], check=False, capture_output=True, text=True
-    )
-    if made.returncode == 0:
-        return
-    virtualenv = subprocess.run(
-        [sys.executable, "-m", "virtualenv", "--clear", str(venv)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if virtualenv.returncode == 0:
-        return
-    bare = subprocess.run(
         [sys.executable, "-m", "venv", "--clear", "--without-pip", str(venv)],
         check=False,
         capture_output=True,
         text=True,
     )
-    if bare.returncode != 0:
-        sys.exit(f"bootstrap: {sys.executable} can make no environment: {(bare.stdout + bare.stderr).strip()}")
-    system_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], check=False, capture_output=True)
-    if system_pip.returncode == 0:
-        run(sys.executable, "-m", "pip", "--python", python_of(venv), "install", "--quiet", "pip")
-    else:
-        install_fetched_pip(venv)
+    if made.returncode != 0:
+        sys.exit(f"bootstrap: {sys.executable} can make no environment: {(made.stdout + made.stderr).strip()}")
 
 
 def python_of(venv: Path) -> Path:
     return venv / "bin" / "python"
 
 
-def install_fetched_pip(venv: Path) -> None:
-    """Install pip from its wheel, which can be run as it is."""
+def pip_command(directory: Path) -> list[str]:
+    """A pip that changes nothing but what it is pointed at: of this Python, of an environment, or fetched."""
+    apart = directory / "pip"
+    for python, prepared in (
+        (sys.executable, ("-m", "pip", "--version")),
+        (python_of(apart), ("-m", "venv", str(apart))),
+    ):
+        done = subprocess.run([sys.executable, *prepared], check=False, capture_output=True)
+        if done.returncode == 0:
+            return [str(python), "-m", "pip"]
+    # Run as it is, from its wheel.
+    return [sys.executable, str(fetched_pip(directory) / "pip")]
+
+
+def fetched_pip(directory: Path) -> Path:
+    """Fetch the wheel of pip into a folder."""
     index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/pip/"
     # A bare machine has no certificates either; the digest says whether it is what it should be.
     unverified = ssl._create_unverified_context()  # noqa: S323, SLF001
@@ -118,10 +114,9 @@ def install_fetched_pip(venv: Path) -> None:
         sys.exit(f"bootstrap: pip cannot be fetched from {index} ({error}): install Debian's python3-venv")
     if hashlib.sha256(content).hexdigest() != PIP_SHA256:
         sys.exit(f"bootstrap: {PIP_WHEEL} from {index} is not what it should be: its SHA-256 differs")
-    with tempfile.TemporaryDirectory() as directory:
-        wheel = Path(directory) / PIP_WHEEL
-        wheel.write_bytes(content)
-        run(python_of(venv), wheel / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
+    wheel = directory / PIP_WHEEL
+    wheel.write_bytes(content)
+    return wheel
 
 
 def main() -> None:
@@ -130,14 +125,14 @@ def main() -> None:
             f"bootstrap: Python {'.'.join(map(str, MINIMUM))} or newer is needed, {sys.executable} is "
             f"{sys.version.split()[0]}; name another one: make PYTHON=/usr/bin/python3.12 ..."
         )
-    # As root pip warns about root; in an environment of our own that is noise.
-    os.environ["PIP_ROOT_USER_ACTION"] = "ignore"
+    # As root pip warns about root; and it may be told to stay in environments: it installs into ours only.
+    os.environ.update(PIP_ROOT_USER_ACTION="ignore", PIP_REQUIRE_VIRTUALENV="0")
     with tempfile.TemporaryDirectory() as directory:
         if sys.argv[1:]:
             install_for_production(Path(sys.argv[1]).absolute(), Path(directory))
         else:
             create_venv(VENV)
-            installer = Installer(VENV, Path(directory))
+            installer = Installer(Path(directory))
             installer.install(VENV, *locked("dev.lock"))
             ours = (part for path in EDITABLE for part in ("--editable", path))
             installer.install(VENV, "--no-deps", "--no-build-isolation", *ours)
@@ -151,20 +146,20 @@ def locked(lock: str) -> tuple[str | Path, ...]:
 class Installer:
     """Installs into environments: uv, or pip where uv cannot be had or fails."""
 
-    def __init__(self, venv: Path, directory: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         """Args:
-        venv: an environment with pip.
-        directory: where uv may be put.
+        directory: where uv, and a pip, may be put.
         """
         self._uv: list[str] = []
-        configured = pip_configuration(venv)
+        self._pip = pip_command(directory)
+        configured = pip_configuration(self._pip)
         variables = uv_variables(configured)
         if variables is None:
             return
         wanted = directory / "uv.lock"
         wanted.write_text(uv_requirement((REQUIREMENTS / "dev.lock").read_text()))
         fetched = ("--require-hashes", "--only-binary", ":all:", "--target", directory / "uv", "-r", wanted)
-        if self._tried(str(python_of(venv)), "-m", "pip", "install", "--quiet", *fetched):
+        if self._tried(*self._pip, "install", "--quiet", *fetched):
             os.environ.update(variables)
             shown = [] if sys.stderr.isatty() else ["--quiet"]
             no_index = ["--no-index"] if configured.get("no-index", "0").lower() in TRUE else []
@@ -176,7 +171,7 @@ class Installer:
         """Raises CalledProcessError where pip fails too; it has said why."""
         python = str(python_of(venv))
         if not (self._uv and self._tried(*self._uv, "--python", python, *arguments)):
-            run(python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments)
+            run(*self._pip, "--python", python, "--disable-pip-version-check", "install", "--quiet", *arguments)
 
     def _tried(self, *command: str | Path) -> bool:
         try:
@@ -188,11 +183,9 @@ class Installer:
         return True
 
 
-def pip_configuration(venv: Path) -> dict[str, str]:
-    """The configuration of pip for installing: by files, and by the environment, which wins."""
-    asked = subprocess.run(
-        [str(python_of(venv)), "-m", "pip", "config", "list"], check=False, capture_output=True, text=True
-    )
+def pip_configuration(pip: Sequence[str]) -> dict[str, str]:
+    """The configuration of a pip for installing: by files, and by the environment, which wins."""
+    asked = subprocess.run([*pip, "config", "list"], check=False, capture_output=True, text=True)
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in asked.stdout.splitlines():
         name, _, value = line.partition("=")
@@ -228,7 +221,7 @@ def install_for_production(venv: Path, directory: Path) -> None:
     create_venv(venv)
     build, wheels = directory / "build", directory / "wheels"
     create_venv(build)
-    installer = Installer(build, directory)
+    installer = Installer(directory)
     # Its folder may be read-only where it runs, so what is not compiled now would be compiled at each start.
     os.environ["UV_COMPILE_BYTECODE"] = "1"
     installer.install(venv, *locked("runtime.lock"))
