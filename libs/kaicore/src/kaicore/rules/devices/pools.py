@@ -16,7 +16,8 @@ from typing import Any
 
 from kaicore.rules.devices.selectors import device_data, matches
 from kaicore.rules.model import device as models
-from kaicore.rules.model.selector import Requirement, meets
+from kaicore.rules.model.quantity import add_amounts
+from kaicore.rules.model.selector import Requirement, compares, meets
 
 #: Driver and name.
 PoolId = tuple[str, str]
@@ -173,13 +174,9 @@ def _meets_term(term: tuple[Requirement, ...], node: str, labels: Mapping[str, s
 def _meets(requirement: Requirement, node: str, labels: Mapping[str, str]) -> bool:
     if requirement.field:
         return (node in requirement.values) == (requirement.operator == "In")
-    if requirement.operator not in ("Gt", "Lt"):
-        return meets(labels, (requirement,))
-    try:
-        have, bound = int(labels[requirement.key]), int(requirement.values[0])
-    except (KeyError, ValueError):
-        return False
-    return have > bound if requirement.operator == "Gt" else have < bound
+    if requirement.operator in ("Gt", "Lt"):
+        return compares(labels.get(requirement.key, ""), requirement)
+    return meets(labels, (requirement,))
 
 
 def consumed_capacity(device: models.Device, asked: Mapping[str, int]) -> models.Thousandths | None:
@@ -249,12 +246,11 @@ class Holdings:
             if device.admin:
                 continue
             if device.consumed is None:
-                _add(self._taken, device.id, sign)
+                _tally(self._taken, device.id, sign)
                 continue
-            _add(self._shares, device.id, sign)
+            _tally(self._shares, device.id, sign)
             amounts = self._consumed.setdefault(device.id, {})
-            for name, amount in device.consumed.items():
-                _add(amounts, name, sign * amount)
+            add_amounts(amounts, device.consumed, sign)
             if not amounts:
                 del self._consumed[device.id]
 
@@ -281,9 +277,7 @@ class Holdings:
         return own if self._base is None else own + self._base._count(device, shares=shares)  # noqa: SLF001 - same class
 
 
-def _add(counts: dict[DeviceId, int] | dict[str, int], key: DeviceId | str, amount: int) -> None:
-    count = counts.get(key, 0) + amount  # type: ignore[arg-type]
-    if count:
-        counts[key] = count  # type: ignore[index]
-    else:
-        counts.pop(key, None)  # type: ignore[arg-type]
+def _tally(counts: dict[DeviceId, int], device: DeviceId, sign: int) -> None:
+    counts[device] = counts.get(device, 0) + sign
+    if not counts[device]:
+        del counts[device]

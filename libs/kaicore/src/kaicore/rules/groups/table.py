@@ -7,6 +7,7 @@ group's oldest pod, and the rest has the defaults of Kubernetes.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -230,15 +231,16 @@ class _Member(NamedTuple):
     place: Membership
 
 
+@dataclass(slots=True)
 class _Pods:
-    __slots__ = ("ages", "sets", "uids")
+    """Attributes:
+    ages: of those that can be decided on, the oldest first.
+    sets: how many of those are in each set.
+    """
 
-    def __init__(self) -> None:
-        self.uids: set[str] = set()
-        #: Of those that can be decided on, the oldest first.
-        self.ages: list[_Age] = []
-        #: How many of those are in each set.
-        self.sets: dict[str, int] = {}
+    uids: set[str] = field(default_factory=set)
+    ages: list[_Age] = field(default_factory=list)
+    sets: dict[str, int] = field(default_factory=dict)
 
 
 class GroupTable:
@@ -317,10 +319,7 @@ class GroupTable:
     def _forget_workload(self, key: str) -> None:
         before = self.sources.get(key)
         if before is not None and before.kind == labels.KUEUE_WORKLOAD:
-            stands_for = _stands_for(before)
-            self._workloads[stands_for].discard(key)
-            if not self._workloads[stands_for]:
-                del self._workloads[stands_for]
+            _discard(self._workloads, _stands_for(before), key)
 
     def _below_of(self, key: str) -> list[GroupSource]:
         """Return the sources that are parts of another one, the oldest first."""
@@ -332,9 +331,7 @@ class GroupTable:
         before = self.sources.get(key)
         if before is not None and before.parent:
             self._unsettled.update(place_in_tree(before, self.sources.get).looked_at)
-            self._below[before.parent].discard(key)
-            if not self._below[before.parent]:
-                del self._below[before.parent]
+            _discard(self._below, before.parent, key)
 
     def priority_class(self, name: str, value: int | None) -> None:
         """Take in a priority class, None when it is gone."""
@@ -411,10 +408,7 @@ class GroupTable:
         pod, place = member
         del self._members[pod.uid]
         for key in place.looked_at:
-            dependents = self._dependents[key]
-            dependents.discard(pod.uid)
-            if not dependents:
-                del self._dependents[key]
+            _discard(self._dependents, key, pod.uid)
         if _is_alone(place):
             # Unless there is another one of the name by now.
             group = self.groups.get(place.group)
@@ -450,7 +444,7 @@ class GroupTable:
         source = self.sources.get(place.source) if place.source else None
         if oldest is None and (source is None or source.kind not in labels.POD_GROUPS or source.parent):
             if self.groups.pop(key, None) is not None:
-                self._forget(key)
+                _discard(self._made_of, key.partition(":")[0], key)
                 self.changed.add(key)
             return
         group = make_group(
@@ -467,13 +461,13 @@ class GroupTable:
         if place.source:
             self._made_of.setdefault(place.source, set()).add(key)
 
-    def _forget(self, key: str) -> None:
-        source = key.partition(":")[0]
-        made = self._made_of.get(source)
-        if made is not None:
-            made.discard(key)
-            if not made:
-                del self._made_of[source]
+
+def _discard(keys: dict[str, set[str]], of: str, one: str) -> None:
+    """Take a key out of those of another one, which is left out as soon as it has none."""
+    if of in keys:
+        keys[of].discard(one)
+        if not keys[of]:
+            del keys[of]
 
 
 def _is_alone(place: Membership) -> bool:

@@ -7,6 +7,7 @@ Kubernetes' `Quantity.MilliValue()` and `Quantity.Value()` do. Durations are rea
 """
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
@@ -239,6 +240,16 @@ def readable_amount(resource: str, text: str) -> str:
         return sign + format_amount(resource, _parse(text, resource == CPU))
     except ValueError:
         return sign + text
+
+
+def add_amounts(amounts: dict[str, int], more: Mapping[str, int], times: int) -> None:
+    """Add amounts to others so many times, or take them off with -1; an amount of 0 is left out."""
+    for resource, amount in more.items():
+        now = amounts.get(resource, 0) + times * amount
+        if now:
+            amounts[resource] = now
+        else:
+            amounts.pop(resource, None)
 
 
 def canonical_quantity(resource: str, amount: int) -> str:

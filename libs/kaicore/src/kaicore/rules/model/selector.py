@@ -47,6 +47,15 @@ def meets(labels: Mapping[str, str], requirements: Iterable[Requirement]) -> boo
     return all(_holds(labels, requirement) for requirement in requirements)
 
 
+def compares(value: str, requirement: Requirement) -> bool:
+    """Tell whether a node's label meets `Gt` or `Lt`; not where it, or the bound, is no number."""
+    try:
+        have, bound = int(value), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > bound if requirement.operator == "Gt" else have < bound
+
+
 def _holds(labels: Mapping[str, str], requirement: Requirement) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:

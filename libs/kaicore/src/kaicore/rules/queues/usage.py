@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import PODS, is_memory
+from kaicore.rules.model.quantity import PODS, add_amounts, is_memory
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, USAGE_SCALE, FairShareConfig
 
 _HOUR_MS = HOUR_US // 1000
@@ -43,12 +43,7 @@ class UseHistory(msgspec.Struct):
     def change(self, amounts: Amounts, *, sign: int, at_us: int) -> None:
         """Use more, or less, from a point in time on; microseconds since the epoch, never earlier than before."""
         self.settle(at_us)
-        for resource, amount in amounts.items():
-            now = self.rate.get(resource, 0) + sign * amount
-            if now:
-                self.rate[resource] = now
-            else:
-                self.rate.pop(resource, None)
+        add_amounts(self.rate, amounts, sign)
 
     def settle(self, at_us: int) -> None:
         """Write down what was used up to a point in time."""

@@ -6,7 +6,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Toleration
-from kaicore.rules.model.selector import Requirement
+from kaicore.rules.model.selector import Requirement, compares
 from kaicore.rules.numa.columns import Flags
 
 #: Taint effects that keep a pod from being scheduled; `PreferNoSchedule` only ranks.
@@ -73,18 +73,10 @@ def _holds(columns: NodeColumns, requirement: Requirement) -> Flags:
             held: Flags = wanted[codes]
             return held if requirement.operator == "In" else ~held
         case "Gt" | "Lt":
-            wanted = np.array([_compares(value, requirement) for value in values] + [False], np.bool_)
+            wanted = np.array([compares(value, requirement) for value in values] + [False], np.bool_)
             return wanted[codes]
         case _:
             return np.zeros(len(columns.present), np.bool_)
-
-
-def _compares(value: str, requirement: Requirement) -> bool:
-    try:
-        have, bound = int(value), int(requirement.values[0])
-    except (ValueError, IndexError):
-        return False
-    return have > bound if requirement.operator == "Gt" else have < bound
 
 
 def in_pool(columns: NodeColumns, config: EngineConfig) -> Flags:

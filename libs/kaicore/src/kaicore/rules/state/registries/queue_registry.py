@@ -5,7 +5,7 @@ hierarchy a name means is looked up when a cycle asks. The divided amount is the
 less the pods of other schedulers, and less work in queues that do not exist.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, expected_parts
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import add_amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
@@ -111,16 +112,6 @@ class UsageRecord(msgspec.Struct):
         hours = {resource: dict(by_hour) for resource, by_hour in self.hours}
         history = UseHistory(counted(self.used), self.settled_ms, hours)
         return QueueUsage(self.used, self.non_preemptible, self.pending, history)
-
-
-def add_amounts(amounts: Amounts, more: Mapping[str, int], times: int) -> None:
-    """Add amounts to others so many times, or take them off with -1; an amount of 0 is left out."""
-    for resource, amount in more.items():
-        now = amounts.get(resource, 0) + times * amount
-        if now:
-            amounts[resource] = now
-        else:
-            amounts.pop(resource, None)
 
 
 #: How many demands of flavors are remembered, by queue and class.
