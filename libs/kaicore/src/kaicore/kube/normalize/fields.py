@@ -126,15 +126,15 @@ def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requiremen
 
 
 def required_nodes(fields: Fields, name: str) -> tuple[tuple[Requirement, ...], ...] | None:
-    """Return the terms of a field that is a node selector; None without one; see `node_terms`."""
+    """Return the terms of a field that is a node selector, of which a node has to meet any; None without one.
+
+    Raises InvalidObject: see `node_term`.
+    """
     given = fields.read(name, NodeSelector)
-    return None if given is None else node_terms(given, subject=fields.subject, field=fields.where(name))
-
-
-def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tuple[Requirement, ...], ...]:
-    """Return the terms of which a node has to meet any. Raises InvalidObject: see `node_term`."""
-    where = f"{field}.nodeSelectorTerms"
-    terms = enumerate(selector.node_selector_terms or ())
+    if given is None:
+        return None
+    subject, where = fields.subject, f"{fields.where(name)}.nodeSelectorTerms"
+    terms = enumerate(given.node_selector_terms or ())
     # A selector without terms selects nothing, which is what an empty term says.
     return tuple(node_term(term, subject=subject, field=f"{where}[{index}]") for index, term in terms) or ((),)
 

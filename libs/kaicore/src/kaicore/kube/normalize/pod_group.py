@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from kaicore.rules.groups import labels
 from kaicore.rules.groups.composite import WORKLOAD_NAME
-from kaicore.rules.groups.dialects.dialect import ReadObject
-from kaicore.rules.groups.dialects.source import duration, preemptible
+from kaicore.rules.groups.dialects.dialect import ReadObject, duration, preemptible
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import (

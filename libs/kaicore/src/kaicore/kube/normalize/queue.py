@@ -12,7 +12,7 @@ from kaicore.kube.normalize.fields import amount, namespaced_identity, selector
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire.objects import NodeTaint, PodToleration
 from kaicore.kube.wire.resources import named_fields
-from kaicore.rules.groups.dialects.source import duration
+from kaicore.rules.groups.dialects.dialect import duration
 from kaicore.rules.model import queue as models
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.quantity import CPU, MEMORY, most_amount

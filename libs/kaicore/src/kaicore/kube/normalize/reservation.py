@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.normalize.fields import identity
 from kaicore.kube.wire.resources import named_fields
-from kaicore.rules.groups.dialects.source import duration
+from kaicore.rules.groups.dialects.dialect import duration
 from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, ZoneOffset, check_recurrence
 from kaicore.rules.objects.mappings import Fields
 from kaicore.rules.objects.wire import PlainObject

@@ -127,10 +127,9 @@ def _tainted(claims: Sequence[ClaimToServe], pools: Sequence[Pool]) -> str:
     return f"{_NONE_FREE}; tainted: {', '.join([*names][:_MOST_NAMED])}{more}" if names else ""
 
 
-def is_close(device: PooledDevice, zones: frozenset[int]) -> bool | None:
-    """Tell whether a device is close to any of some NUMA zones; None where its driver does not say."""
-    numa = numa_zones(device)
-    return not zones.isdisjoint(numa) if numa else None
+def is_close(device: PooledDevice, zones: frozenset[int]) -> bool:
+    """Tell whether a device is close to any of some NUMA zones, as far as its driver says."""
+    return not zones.isdisjoint(numa_zones(device))
 
 
 def numa_zones(device: PooledDevice) -> tuple[int, ...]:
@@ -194,7 +193,7 @@ class _Search:
             if one.mode == models.ALL
         }
         if zones:
-            self._candidates.sort(key=lambda device: is_close(device, zones) is not True)
+            self._candidates.sort(key=lambda device: not is_close(device, zones))
 
     def claim(self, index: int) -> bool:
         """Serve the claims from one on; return whether that was done."""

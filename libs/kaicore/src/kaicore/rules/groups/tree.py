@@ -1,17 +1,10 @@
 """The tree of a group's pod sets: its validity, and whether its minimum counts are reached."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import Group, PodSet
-
-
-def children(sets: Sequence[PodSet]) -> dict[str, tuple[PodSet, ...]]:
-    """Return each set's child sets by its name, in the tree's order; leaves have none."""
-    children_by_parent: dict[str, list[PodSet]] = {one.name: [] for one in sets}
-    for one in sets[1:]:
-        children_by_parent[one.parent].append(one)
-    return {name: tuple(below) for name, below in children_by_parent.items()}
 
 
 def leaves(sets: Sequence[PodSet]) -> tuple[PodSet, ...]:
@@ -91,8 +84,8 @@ def ordered(sets: Iterable[PodSet], *, root: PodSet, subject: str, field: str) -
 
 def check_minimums(sets: Sequence[PodSet], *, subject: str, field: str) -> None:
     """Check that no set asks for more child sets than it has. Raises InvalidObject: naming the set."""
-    below = children(sets)
+    below = Counter(one.parent for one in sets[1:])
     for one in sets:
-        if one.min_sets is not None and one.min_sets > len(below[one.name]):
-            problem = f"asks for {one.min_sets} sub-groups and has {len(below[one.name])}"
+        if one.min_sets is not None and one.min_sets > below[one.name]:
+            problem = f"asks for {one.min_sets} sub-groups and has {below[one.name]}"
             raise InvalidObject(subject, field, one.name, problem)

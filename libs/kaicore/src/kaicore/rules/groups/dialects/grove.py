@@ -11,8 +11,14 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kaicore.rules.groups.dialects.dialect import ControllerGate, Dialect, ReadObject, WorkloadKind, named_by
-from kaicore.rules.groups.dialects.source import check_names
+from kaicore.rules.groups.dialects.dialect import (
+    ControllerGate,
+    Dialect,
+    ReadObject,
+    WorkloadKind,
+    check_names,
+    named_by,
+)
 from kaicore.rules.groups.kai_topology import TOPOLOGY_ANNOTATION
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind
-from kaicore.rules.groups.dialects.source import pod_set_template
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, pod_set_template
 from kaicore.rules.groups.labels import JOB, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, JobFailures, PodSet, RankSource

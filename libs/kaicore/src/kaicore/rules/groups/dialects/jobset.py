@@ -5,9 +5,8 @@ Source: JobSet 0.8 (`pkg/controllers`, `pkg/webhooks`).
 
 from collections.abc import Iterator
 
-from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, check_names, named_by
 from kaicore.rules.groups.dialects.job import COMPLETION_INDEX, job_template, pods_at_once
-from kaicore.rules.groups.dialects.source import check_names
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource
 from kaicore.rules.objects.made import Made, keep_alone, made_object, marked

@@ -6,9 +6,15 @@ Sources: training-operator 1.9 (`pkg/controller.v1/common/pod.go`), mpi-operator
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, SetName, WorkloadKind
+from kaicore.rules.groups.dialects.dialect import (
+    Dialect,
+    ReadObject,
+    SetName,
+    WorkloadKind,
+    check_names,
+    pod_set_template,
+)
 from kaicore.rules.groups.dialects.job import submitter_pod
-from kaicore.rules.groups.dialects.source import check_names, pod_set_template
 from kaicore.rules.groups.pod_templates import with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource
 from kaicore.rules.model.pod import Pod

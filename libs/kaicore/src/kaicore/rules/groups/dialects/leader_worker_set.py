@@ -11,8 +11,7 @@ from copy import deepcopy
 from msgspec.structs import replace
 
 from kaicore.rules.groups.dialects.apps import template_hash
-from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, SetName, WorkloadKind
-from kaicore.rules.groups.dialects.source import pod_set_template
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, SetName, WorkloadKind, pod_set_template
 from kaicore.rules.groups.kai_topology import names_segments
 from kaicore.rules.groups.labels import own_rank
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.dialect import Dialect, ReadObject, WorkloadKind, named_by, pod_set_template
 from kaicore.rules.groups.dialects.job import submitter_pod
-from kaicore.rules.groups.dialects.source import pod_set_template
 from kaicore.rules.groups.pod_templates import with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from

@@ -10,8 +10,7 @@ from copy import deepcopy
 
 from msgspec.structs import replace
 
-from kaicore.rules.groups.dialects.dialect import REST, Dialect, ReadObject, SetName, WorkloadKind
-from kaicore.rules.groups.dialects.source import check_names
+from kaicore.rules.groups.dialects.dialect import REST, Dialect, ReadObject, SetName, WorkloadKind, check_names
 from kaicore.rules.groups.labels import (
     HYPER_JOBS,
     OPERATORS,
