@@ -28,7 +28,7 @@ run: $(INSTALLED)  ## the demonstration; FOR=10m brings work for so long, ONCE=1
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
 	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 5)
 
-check: $(INSTALLED)  ## format, lint, types, import rules, sizes
+check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
 
 types: $(INSTALLED)
@@ -39,6 +39,7 @@ rules: $(INSTALLED)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_circles.py
+	@$(BIN)/python scripts/check_dead_code.py
 	@$(BIN)/python scripts/check_sizes.py
 
 docs: $(INSTALLED)  ## the documentation as a site in site/, read without a server or a network

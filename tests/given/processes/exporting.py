@@ -30,7 +30,9 @@ class Running:
         self._registry = registry
 
     def counted(self, name: str, **labels: str) -> float:
-        return self._registry.get_sample_value(f"kai_exporter_{name}", labels) or 0.0
+        samples = (sample for family in self._registry.families for sample in family.samples())
+        wanted = f"kai_exporter_{name}", labels
+        return next((value for shown, has, value in samples if (shown, dict(has)) == wanted), 0.0)
 
     def lines(self, event: str) -> list[str]:
         return [str(line.get("error")) for line in self.logs if line["event"] == event]

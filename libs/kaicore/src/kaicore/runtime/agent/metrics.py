@@ -7,7 +7,7 @@ import os
 import resource
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -31,12 +31,6 @@ class Registry:
             lines += [f"# HELP {family.shown} {family.meaning}", f"# TYPE {family.shown} {family.kind}"]
             lines += [f"{name}{_braced(labels)} {_number(value)}" for name, labels, value in family.samples()]
         return "\n".join([*lines, ""])
-
-    def get_sample_value(self, name: str, labels: Mapping[str, str] | None = None) -> float | None:
-        """Return the value of one sample, or None if there is none."""
-        wanted = tuple(sorted((labels or {}).items()))
-        every = (sample for family in self.families for sample in family.samples())
-        return next((value for one, has, value in every if one == name and tuple(sorted(has)) == wanted), None)
 
 
 @dataclass(eq=False)

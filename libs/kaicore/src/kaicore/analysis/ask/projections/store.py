@@ -52,11 +52,6 @@ class ReadModelTable(Generic[_RowT_co]):
     adds: bool = False
 
     @property
-    def fullname(self) -> str:
-        """Its name with its schema's."""
-        return f"views.{self.name}"
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """All columns, in the order of the fields of its row."""
         return ("cluster", "generation", *self.row.__struct_fields__)
