@@ -31,9 +31,9 @@ async def import_to(url: str, path: Path, *, progress: Callable[[int, int], None
 
 def write_file(path: Path, events: Sequence[Event], *, before: Head | None = None) -> Path:
     """Write events of a chain as `kai export` does."""
-    head = before or Head(0, GENESIS, 0)
+    head = before or Head()
     end = events[-1]
-    last = Head(end.position, end.hash, end.recorded_at)
+    last = Head.at(end)
     with LogFileWriter(path, end.cluster, after=head, first_hash=events[0].hash, last=last, state=None) as file:
         file.add(events)
     return path

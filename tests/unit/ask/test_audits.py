@@ -30,7 +30,7 @@ def inquiry_into(events: Iterable[Event]) -> tuple[Inquiry, str]:
     log, cluster = MemoryLog(lambda: 0), every[0].cluster
     inside = log._cluster(cluster)
     inside.events += every
-    inside.tail.head = Head(every[-1].position, every[-1].hash, every[-1].recorded_at)
+    inside.tail.head = Head.at(every[-1])
     return Inquiry(log), cluster
 
 

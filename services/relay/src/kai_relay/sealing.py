@@ -16,8 +16,7 @@ from typing import NoReturn
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.ledger.feed import Retry
-from kaicore.ledger.log.partitions import Seal
-from kaicore.ledger.log.port import Head
+from kaicore.ledger.log.port import Head, Seal
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.anchors import Anchor, Key, anchor_line, read_anchors
 from kaicore.ledger.log.seals.audit import Finding, verify_since
@@ -286,7 +285,7 @@ class Sealer:
             return None
         retired = seals[-1] if seals else None
         if retired is not None and retired.position > since.position:
-            since = Head(retired.position, retired.hash, retired.recorded_at)
+            since = Head.at(retired)
         return await verify_since(self._log, cluster, since, head)
 
     def _refuse(self, cluster: str, problem: object) -> None:

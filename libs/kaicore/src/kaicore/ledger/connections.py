@@ -43,8 +43,6 @@ def check_ports(url: str) -> None:
 
     Raises ConfigurationError: naming the port.
     """
-    import psycopg  # noqa: PLC0415  # Half a second, which not all that read errors need.
-
     try:
         ports = str(psycopg.conninfo.conninfo_to_dict(url).get("port") or "")
     except psycopg.ProgrammingError as error:
@@ -343,6 +341,16 @@ class Connections:
                 return result
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, _LAST_DELAY_S)
+
+    async def rows(self, query: Any, parameters: Any, *, prepare: bool | None = None) -> list[tuple[Any, ...]]:
+        """Return what a query finds; see `run`."""
+
+        async def fetch(connection: Connection) -> list[tuple[Any, ...]]:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(query, parameters, prepare=prepare)
+                return await cursor.fetchall()
+
+        return await self.run(fetch)
 
     async def _given_up(self, error: psycopg.Error) -> LogError | ConfigurationError:
         """Return why work was given up; a lock or an answer that does not come may be a standby's that is away."""

@@ -10,7 +10,8 @@ from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.errors import ConfigurationError, EventsRetired, UnknownMoment
 from kaicore.ledger.log.migrate import admit_roles, upgrade
-from kaicore.ledger.log.partitions import Month, Seal
+from kaicore.ledger.log.partitions import Month
+from kaicore.ledger.log.port import Seal
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT

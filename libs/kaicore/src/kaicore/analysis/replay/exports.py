@@ -4,17 +4,15 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from kaicore.analysis.replay.log_states import pages_of
+from kaicore.analysis.replay.log_states import last_kept, pages_of
 from kaicore.analysis.replay.moments import Range, state_at
 from kaicore.errors import ConfigurationError, CorruptLog, EventsRetired
-from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.files.writer import Header, LogFileWriter
 from kaicore.ledger.log.port import EventLog, Head, Snapshot
 from kaicore.ledger.log.seals.audit import Auditable
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, read_state
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 
 async def export_log(
@@ -48,14 +46,13 @@ async def export_log(
 async def _place(log: EventLog, cluster: str, position: int) -> Head:
     """Return the place of an event, also of the last one that has been retired."""
     if not position:
-        return Head(0, GENESIS, 0)
+        return Head()
     if position == await log.retired(cluster):
         assert isinstance(log, Auditable)
         async with log.audit_view(cluster) as view:
-            seal = (await view.seals())[-1]
-        return Head(seal.position, seal.hash, seal.recorded_at)
+            return Head.at((await view.seals())[-1])
     (event,) = await _events(log, cluster, position)
-    return Head(event.position, event.hash, event.recorded_at)
+    return Head.at(event)
 
 
 async def _events(log: EventLog, cluster: str, position: int) -> list[Event]:
@@ -74,15 +71,14 @@ async def _state(log: EventLog, cluster: str, wanted: Range) -> Snapshot | None:
     if not position:
         return None
     if position > await log.retired(cluster):
-        state = await state_at(log, cluster, position)
-        return Snapshot(STATE_SNAPSHOT, position, SNAPSHOT_SCHEMA, encode_state(state))
-    for kept in reversed(await log.kept_snapshots(cluster, name=STATE_SNAPSHOT)):
-        if content(cluster, kept, lambda one: read_state(cluster, one), end=kept.position) is None:
-            continue
-        if kept.position > wanted.last:
-            raise ConfigurationError(
-                f"cluster {cluster}: the first state that is left of its log is that at {kept.position}: "
-                f"a range that ends with {wanted.last} has none to start from"
-            )
-        return kept
-    raise EventsRetired(cluster, position)
+        return take_state(await state_at(log, cluster, position))
+    found = await last_kept(log, cluster)
+    if found is None:
+        raise EventsRetired(cluster, position)
+    kept, _ = found
+    if kept.position > wanted.last:
+        raise ConfigurationError(
+            f"cluster {cluster}: the first state that is left of its log is that at {kept.position}: "
+            f"a range that ends with {wanted.last} has none to start from"
+        )
+    return kept

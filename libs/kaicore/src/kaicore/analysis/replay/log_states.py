@@ -11,7 +11,7 @@ from functools import partial
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent, UnknownMoment
-from kaicore.ledger.log.port import EventLog, Filter, Head
+from kaicore.ledger.log.port import EventLog, Filter, Head, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept, read_state, trail_of
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.quarantine import doubt
@@ -138,25 +138,36 @@ async def fold_on(
 
 
 async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> ClusterState:
-    """Return the newest state that was saved, by itself or on the trail, else the empty one.
+    """Return the newest state that was saved, else the empty one.
 
     Raises EventsRetired: there is none, and the log's first events are gone.
 
     Args:
         upto: the position that it must not be beyond; by default the log's end.
     """
-    end, read = (await log.head(cluster)).position if upto is None else upto, partial(read_state, cluster)
+    end = (await log.head(cluster)).position if upto is None else upto
+    state = await saved(log, cluster, upto=end)
+    return state if state is not None else await _from_the_beginning(log, cluster)
+
+
+async def saved(log: EventLog, cluster: str, *, upto: int, beyond: int = -1) -> ClusterState | None:
+    """Return the newest state that was saved, by itself, on the trail, or with a retired month; None where none is.
+
+    Args:
+        upto, beyond: two positions: it is at or before the one, and behind the other.
+    """
+    read = partial(read_state, cluster)
     snapshots = [await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=upto)]
     if (trail := trail_of(log)) is not None:
-        snapshots.append(await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end))
+        snapshots.append(await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=upto))
     # From an earlier one on, events are missing.
-    retired = await log.retired(cluster)
-    sound = [one for one in snapshots if one is not None and one.position >= retired]
+    first = max(await log.retired(cluster), beyond + 1)
+    sound = [one for one in snapshots if one is not None and one.position >= first]
     for one in sorted(sound, key=lambda one: -one.position):
-        if (state := content(cluster, one, read, end=end)) is not None:
+        if (state := content(cluster, one, read, end=upto)) is not None:
             return state
-    kept = await newest_kept(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=read, upto=end)
-    return kept if kept is not None else await _from_the_beginning(log, cluster)
+    kept = await newest_kept(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=read, upto=upto)
+    return kept if kept is not None and kept.position > beyond else None
 
 
 async def first_state(log: EventLog, cluster: str) -> ClusterState:
@@ -166,11 +177,17 @@ async def first_state(log: EventLog, cluster: str) -> ClusterState:
     """
     if not await log.retired(cluster):
         return ClusterState(cluster)
+    kept = await last_kept(log, cluster)
+    return kept[1] if kept is not None else await _from_the_beginning(log, cluster)
+
+
+async def last_kept(log: EventLog, cluster: str) -> tuple[Snapshot, ClusterState] | None:
+    """Return the last sound snapshot that was kept with a retired month, and the state that it holds; None for none."""
     for snapshot in reversed(await log.kept_snapshots(cluster, name=STATE_SNAPSHOT)):
         state = content(cluster, snapshot, partial(read_state, cluster), end=snapshot.position)
         if state is not None:
-            return state
-    return await _from_the_beginning(log, cluster)
+            return snapshot, state
+    return None
 
 
 async def _from_the_beginning(log: EventLog, cluster: str) -> ClusterState:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
 
-from kaicore.analysis.replay.log_states import check_position, fold_on, restored
+from kaicore.analysis.replay.log_states import check_position, fold_on, restored, saved
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, Trail, content, read_state, take_state, trail_of
+from kaicore.ledger.log.snapshots import Trail, take_state, trail_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
@@ -272,8 +272,9 @@ class PastStates:
         known = [*self._passed.values(), *self._states]
         # What the log has is asked for only where it can be much nearer, or where events are missing in between.
         if not known or position - here >= 2 * _step(known[-1]) or here < retired:
-            state = await self._restored(position, beyond=here, retired=retired)
+            state = await saved(self._log, self._cluster, upto=position, beyond=here)
             if state is not None:
+                self.passed(state)
                 return state
         if passed > left:
             self._passed[passed] = self._passed.pop(passed)
@@ -283,24 +284,6 @@ class PastStates:
                 self._states.remove(state)
                 return state
         return ClusterState(self._cluster)
-
-    async def _restored(self, position: int, *, beyond: int, retired: int) -> ClusterState | None:
-        """Return what the last sound snapshot at or before a position holds; None where it is not beyond another."""
-        trail = trail_of(self._log)
-        snapshots = [
-            await self._log.load_snapshot(self._cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=position)
-        ]
-        if trail is not None:
-            snapshots.append(await trail.load(self._cluster, schema=SNAPSHOT_SCHEMA, upto=position))
-        if retired and not any(one is not None and one.position >= retired for one in snapshots):
-            snapshots += await self._log.kept_snapshots(self._cluster, name=STATE_SNAPSHOT)
-        sound = [one for one in snapshots if one is not None and beyond < one.position <= position]
-        for one in sorted(sound, key=lambda one: -one.position):
-            state = content(self._cluster, one, partial(read_state, self._cluster), end=position)
-            if state is not None:
-                self.passed(state)
-                return state
-        return None
 
     async def _fold(self, state: ClusterState, position: int) -> None:
         async with aclosing(fold_on(self._log, state, position, step=_PAGE)) as steps:

@@ -218,14 +218,13 @@ async def export_redacted(log: EventLog, cluster: str, path: Path, wanted: Range
     known = Filter(types=names_in_logs((ConfigRecorded.__name__, CycleCompleted.__name__)))
     async for event in events_of(log, cluster, upto=wanted.last, where=known):
         run.enter(event)
-    before, state, events = Head(0, GENESIS, 0), None, list[Event]()
+    before, state, events = Head(), None, list[Event]()
     async for event in run.events(events_of(log, cluster, upto=wanted.last)):
         if event.position >= wanted.first:
             events.append(event)
         elif event.position == wanted.first - 1:
-            before, state = Head(event.position, event.hash, event.recorded_at), take_state(run.without)
-    end = events[-1]
-    last = Head(end.position, end.hash, end.recorded_at)
+            before, state = Head.at(event), take_state(run.without)
+    last = Head.at(events[-1])
     with LogFileWriter(path, REDACTED, after=before, first_hash=events[0].hash, last=last, state=state) as file:
         file.add(events)
     with LogFile(path) as written:

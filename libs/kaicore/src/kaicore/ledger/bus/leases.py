@@ -160,6 +160,12 @@ def check_name(name: str) -> str:
     return name
 
 
+async def _entry(store: LeaseStore, cluster: str, name: str) -> Entry:
+    """Return the entry under a name; one without a value where there is none."""
+    entries = await store.read(cluster, name)
+    return next((entry for entry in entries if entry.name == name), Entry(name, b"", 0))
+
+
 #: The part of its duration for which a holder believes in its lease.
 _OWN_PART = 0.9
 
@@ -218,7 +224,7 @@ class Lease:
         """
         self.answered = False
         with suppress(BusUnavailable):
-            entry = await self._entry()
+            entry = await _entry(self._store, self._cluster, self._name)
             if self._is_others(entry):
                 self._until = float("-inf")
             else:
@@ -232,14 +238,10 @@ class Lease:
         with suppress(BusUnavailable):
             if self._revision and not await self._store.delete(self._cluster, self._name, expect=self._revision):
                 # A renewal that was cut off may have come there all the same.
-                entry = await self._entry()
+                entry = await _entry(self._store, self._cluster, self._name)
                 if entry.value and decode_record(entry.value).owner == self._record.owner:
                     await self._store.delete(self._cluster, self._name, expect=entry.revision)
         self._revision = 0
-
-    async def _entry(self) -> Entry:
-        entries = await self._store.read(self._cluster, self._name)
-        return next((entry for entry in entries if entry.name == self._name), Entry(self._name, b"", 0))
 
     def _is_others(self, entry: Entry) -> bool:
         """True if another seems to hold the lease; also if the store has lost the record of it."""
@@ -336,7 +338,12 @@ class Members:
             # The others could not be seen to renew their records: each counts anew from now on.
             self._liveness = Liveness()
         self._answered_at = self._clock()
-        self._liveness.observe((self._sighting(entry) for entry in entries if entry.name != name), now=self._clock())
+        others = (
+            Sighting(entry.name.removeprefix(self._prefix), entry.revision, decode_record(entry.value).duration_s)
+            for entry in entries
+            if entry.name != name
+        )
+        self._liveness.observe(others, now=self._clock())
         self._settled = True
         return True
 
@@ -348,16 +355,10 @@ class Members:
 
     async def leave(self) -> None:
         """Withdraw this member's record, so that the others take over at once. Never raises if the store is away."""
-        try:
-            for entry in await self._store.read(self._cluster, f"{self._prefix}{self.member}"):
-                if entry.value and entry.name == f"{self._prefix}{self.member}":
-                    await self._store.delete(self._cluster, entry.name, expect=entry.revision)
-        except BusUnavailable:
-            pass
-
-    def _sighting(self, entry: Entry) -> Sighting:
-        member = entry.name.removeprefix(self._prefix)
-        return Sighting(member, entry.revision, decode_record(entry.value).duration_s)
+        with suppress(BusUnavailable):
+            mine = await _entry(self._store, self._cluster, f"{self._prefix}{self.member}")
+            if mine.value:
+                await self._store.delete(self._cluster, mine.name, expect=mine.revision)
 
 
 _BUCKET = "KV_kai-leases"

@@ -15,7 +15,7 @@ import msgspec
 from kaicore.errors import IdempotencyConflict, InvalidObject, StaleExpectation
 from kaicore.ledger.log.chain import content, link
 from kaicore.ledger.log.port import Head
-from kaicore.rules.events.codec import encode_payload, schema_version
+from kaicore.rules.events.codec import encode_payload, recorded_event, schema_version
 from kaicore.rules.events.envelope import Event, NewEvent, Stale, Unit, UnitOutcome
 
 #: Largest body, bytes. What the log takes, the bus must be able to carry, and its messages end at 8 MiB.
@@ -33,7 +33,6 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
     new: NewEvent
     type: str
-    schema: int
     body: bytes
     content: bytes
 
@@ -139,23 +138,7 @@ def _draft(cluster: str, new: NewEvent, checked: set[str]) -> Draft:
         raise InvalidObject(about, "payload", name, f"cannot be encoded: {error}") from error
     if len(body) > MAX_BODY:
         raise InvalidObject(about, "payload", name, f"has {len(body)} bytes, more than {MAX_BODY}")
-    return Draft(
-        new,
-        name,
-        schema_version(name),
-        body,
-        content(
-            cluster=cluster,
-            stream=new.stream,
-            type=name,
-            id=new.id,
-            subject=new.subject,
-            actor=new.actor,
-            cause=new.cause,
-            correlation=new.correlation,
-            body=body,
-        ),
-    )
+    return Draft(new, name, body, content(new, cluster=cluster, event_type=name, body=body))
 
 
 def _check_text(about: str, field: str, text: str) -> None:
@@ -262,34 +245,10 @@ class Tail:
             position += 1
             version = self.versions.get(new.stream, 0) + 1
             self.versions[new.stream] = version
-            hash_ = link(
-                hash_,
-                position=position,
-                version=version,
-                schema=one.schema,
-                occurred_at=new.occurred_at,
-                recorded_at=recorded_at,
-                content=one.content,
-            )
-            events.append(
-                Event(
-                    cluster=self.cluster,
-                    position=position,
-                    stream=new.stream,
-                    version=version,
-                    type=one.type,
-                    schema=one.schema,
-                    id=new.id,
-                    actor=new.actor,
-                    occurred_at=new.occurred_at,
-                    recorded_at=recorded_at,
-                    body=msgspec.Raw(one.body),
-                    hash=hash_,
-                    subject=new.subject,
-                    cause=new.cause,
-                    correlation=new.correlation,
-                )
-            )
+            place = {"position": position, "version": version, "recorded_at": recorded_at}
+            schema = schema_version(one.type)
+            hash_ = link(hash_, **place, schema=schema, occurred_at=new.occurred_at, content=one.content)
+            events.append(recorded_event(new, one.body, cluster=self.cluster, **place, event_hash=hash_))
         if events:
             self.head = Head(position, hash_, recorded_at)
         return events

@@ -11,11 +11,10 @@ still is the next event. Only an audit verifies that the erasure was right, by t
 
 import struct
 from hashlib import sha256
-from uuid import UUID
 
 import msgspec
 
-from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.envelope import Event, NewEvent
 
 #: The hash before the first event of a cluster.
 GENESIS = bytes(32)
@@ -24,28 +23,17 @@ _PLACE = struct.Struct(">qqqqq")
 _LENGTHS = struct.Struct(">9q")
 
 
-def content(
-    *,
-    cluster: str,
-    stream: str,
-    type: str,  # noqa: A002  # named as in Event
-    id: UUID,  # noqa: A002
-    subject: str,
-    actor: str,
-    cause: UUID | None,
-    correlation: str,
-    body: bytes,
-) -> bytes:
+def content(event: Event | NewEvent, *, cluster: str, event_type: str, body: bytes) -> bytes:
     """Return the part of a hash's input that is known before the event has its place in the log."""
     fields = (
         cluster.encode(),
-        stream.encode(),
-        type.encode(),
-        id.bytes,
-        subject.encode(),
-        actor.encode(),
-        cause.bytes if cause else b"",
-        correlation.encode(),
+        event.stream.encode(),
+        event_type.encode(),
+        event.id.bytes,
+        event.subject.encode(),
+        event.actor.encode(),
+        event.cause.bytes if event.cause else b"",
+        event.correlation.encode(),
         body,
     )
     return _LENGTHS.pack(*map(len, fields)) + b"".join(fields)
@@ -107,15 +95,5 @@ def event_hash(previous: bytes, event: Event) -> bytes:
         schema=event.schema,
         occurred_at=event.occurred_at,
         recorded_at=event.recorded_at,
-        content=content(
-            cluster=event.cluster,
-            stream=event.stream,
-            type=event.type,
-            id=event.id,
-            subject=event.subject,
-            actor=event.actor,
-            cause=event.cause,
-            correlation=event.correlation,
-            body=bytes(event.body),
-        ),
+        content=content(event, cluster=event.cluster, event_type=event.type, body=bytes(event.body)),
     )

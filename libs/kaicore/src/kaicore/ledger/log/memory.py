@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.appending import Tail, draft
-from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.snapshots import TrailPlace
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
@@ -57,7 +56,7 @@ class MemoryLog:
     def _cluster(self, name: str) -> _Cluster:
         self._check_open()
         if name not in self._clusters:
-            self._clusters[name] = _Cluster(Tail(name, Head(0, GENESIS, 0), {}, {}))
+            self._clusters[name] = _Cluster(Tail(name, Head(), {}, {}))
         return self._clusters[name]
 
     def _check_open(self) -> None:

@@ -6,6 +6,8 @@ installed wheel in `kaicore/_migrations`.
 
 from pathlib import Path
 
+import psycopg
+
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable
 from kaicore.ledger.connections import check_ports, is_hopeless, without_login
 
@@ -31,7 +33,6 @@ def upgrade(url: str) -> None:
     if _revision_of(url) == _newest(scripts):
         return
     # Half a second of imports that no reader or writer of the log needs, and no start on a log that is migrated.
-    import psycopg  # noqa: PLC0415
     import sqlalchemy.exc  # noqa: PLC0415
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -68,8 +69,6 @@ def admit_roles(url: str) -> None:
         LogUnavailable: no server answers.
         LogError: the server refuses it.
     """
-    import psycopg  # noqa: PLC0415
-
     try:
         with psycopg.connect(url) as connection:
             connection.execute("SELECT kai_admit_roles()")
@@ -81,8 +80,6 @@ def admit_roles(url: str) -> None:
 
 def _revision_of(url: str) -> str | None:
     """Return the revision that a database is at; None where it has none yet, or the user may not ask."""
-    import psycopg  # noqa: PLC0415
-
     try:
         with psycopg.connect(url) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()

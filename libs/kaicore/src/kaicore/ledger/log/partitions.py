@@ -12,7 +12,7 @@ import calendar
 import logging
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Self
@@ -20,8 +20,9 @@ from typing import Any, Self
 from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.port import Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, packed, snapshot_digest, sound
+from kaicore.ledger.log.port import Seal, Snapshot
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, packed, read_state, snapshot_digest, sound
+from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ _LOCK_TIMEOUT = "500ms"
 
 #: After its end a month must have rested so long, microseconds, for clocks that are slow and transactions under way.
 _REST = 24 * 3600 * 1_000_000
+
+_SEALS = "SELECT cluster, position, first_position, hash, recorded_at, detached, sealed_at FROM seal"
 
 _MONTHS = """
     SELECT child.relname FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
@@ -82,27 +85,6 @@ class Month:
 
     def __str__(self) -> str:
         return f"{self.year:04}-{self.month:02}"
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """A cluster's part of a detached month.
-
-    Attributes:
-        position: of the last event that has gone.
-        hash: of the last one: what the first event that is left is chained to.
-        recorded_at: of the last one, microseconds since the epoch.
-        detached: the table that holds them now, unless it was dropped.
-        sealed_at: when, microseconds since the epoch.
-    """
-
-    cluster: str
-    position: int
-    first_position: int
-    hash: bytes
-    recorded_at: int
-    detached: str
-    sealed_at: int
 
 
 async def ensure_months(connection: AsyncConnection[Any], *, now: int, ahead: int = AHEAD) -> int:
@@ -161,19 +143,7 @@ async def detach_month(
         for seal in made:
             if not without_snapshot:
                 await _keep_snapshots(connection, seal)
-            await connection.execute(
-                "INSERT INTO seal (cluster, position, first_position, hash, recorded_at, detached, sealed_at) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                [
-                    seal.cluster,
-                    seal.position,
-                    seal.first_position,
-                    seal.hash,
-                    seal.recorded_at,
-                    seal.detached,
-                    seal.sealed_at,
-                ],
-            )
+            await record_seal(connection, seal)
         await connection.execute(sql.SQL("ALTER TABLE event DETACH PARTITION {}").format(sql.Identifier(month.table)))
     return made
 
@@ -185,12 +155,24 @@ async def months(connection: AsyncConnection[Any]) -> list[Month]:
 
 async def seals(connection: AsyncConnection[Any], cluster: str) -> list[Seal]:
     """Return a cluster's seals in order of position."""
-    rows = await connection.execute(
-        "SELECT cluster, position, first_position, hash, recorded_at, detached, sealed_at FROM seal "
-        "WHERE cluster = %s ORDER BY position",
-        [cluster],
-    )
+    rows = await connection.execute(f"{_SEALS} WHERE cluster = %s ORDER BY position", [cluster])
     return [Seal(*row) for row in await rows.fetchall()]
+
+
+async def month_seals(connection: AsyncConnection[Any], month: Month) -> list[Seal]:
+    """Return the seals of a detached month while its table is still there, else none."""
+    there = f"{_SEALS} WHERE detached = %s AND to_regclass(%s) IS NOT NULL ORDER BY cluster"
+    rows = await connection.execute(there, [month.table, month.table])
+    return [Seal(*row) for row in await rows.fetchall()]
+
+
+async def record_seal(connection: AsyncConnection[Any], seal: Seal) -> None:
+    """Record that events have left a cluster's log."""
+    await connection.execute(
+        "INSERT INTO seal (cluster, position, first_position, hash, recorded_at, detached, sealed_at) "
+        "VALUES (%s, %s, %s, %b, %s, %s, %s)",
+        astuple(seal),
+    )
 
 
 async def _tables(connection: AsyncConnection[Any]) -> list[str]:
@@ -285,10 +267,6 @@ def _leads_past(seal: Seal, snapshot: Snapshot) -> bool:
         return False
     if snapshot.name != STATE_SNAPSHOT:
         return True
-    # The rules and their columns: of all that is done with a log only this needs them.
-    from kaicore.ledger.log.snapshots import read_state  # noqa: PLC0415
-    from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA  # noqa: PLC0415
-
     if snapshot.schema != SNAPSHOT_SCHEMA:
         return False
     state = content(seal.cluster, snapshot, partial(read_state, seal.cluster), end=snapshot.position)

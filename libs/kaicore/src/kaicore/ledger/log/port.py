@@ -6,18 +6,45 @@ Events that an append returned are durable. `tests/contract/test_log.py` checks 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
+from kaicore.ledger.log.chain import GENESIS
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """The end of a cluster's log; position 0 and the genesis hash where there is no event yet."""
+class Seal:
+    """A cluster's part of a detached month.
 
+    Attributes:
+        position: of the last event that has gone.
+        hash: of the last one: what the first event that is left is chained to.
+        recorded_at: of the last one, microseconds since the epoch.
+        detached: the table that holds them now, unless it was dropped.
+        sealed_at: when, microseconds since the epoch.
+    """
+
+    cluster: str
     position: int
+    first_position: int
     hash: bytes
     recorded_at: int
+    detached: str
+    sealed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a cluster's log; by default that of one without an event yet."""
+
+    position: int = 0
+    hash: bytes = GENESIS
+    recorded_at: int = 0
+
+    @classmethod
+    def at(cls, place: Event | Seal) -> Self:
+        """Return the end of a log that ends with an event, or with the last one of a detached month."""
+        return cls(place.position, place.hash, place.recorded_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,13 +101,10 @@ def encode_payload(payload: Payload) -> bytes:
     return _encoder.encode(payload)
 
 
-def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, recorded_at: int) -> Event:
-    """Return an event as a log would record it, but without its hash: for states that no log is behind.
-
-    Args:
-        position: its place among the cluster's events.
-        recorded_at: microseconds since the epoch.
-    """
+def recorded_event(
+    new: NewEvent, body: bytes, *, cluster: str, position: int, version: int, recorded_at: int, event_hash: bytes = b""
+) -> Event:
+    """Return an event as a log records it."""
     name = type(new.payload).__name__
     return Event(
         cluster=cluster,
@@ -120,12 +117,23 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
         actor=new.actor,
         occurred_at=new.occurred_at,
         recorded_at=recorded_at,
-        body=msgspec.Raw(encode_payload(new.payload)),
-        hash=b"",
+        body=msgspec.Raw(body),
+        hash=event_hash,
         subject=new.subject,
         cause=new.cause,
         correlation=new.correlation,
     )
+
+
+def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, recorded_at: int) -> Event:
+    """Return an event as a log would record it, but without its hash: for states that no log is behind.
+
+    Args:
+        position: its place among the cluster's events.
+        recorded_at: microseconds since the epoch.
+    """
+    body = encode_payload(new.payload)
+    return recorded_event(new, body, cluster=cluster, position=position, version=version, recorded_at=recorded_at)
 
 
 def decode_payload(event: Event) -> Payload:

@@ -23,7 +23,8 @@ from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.chain import GENESIS, continues
-from kaicore.ledger.log.partitions import Month, Seal
+from kaicore.ledger.log.partitions import Month
+from kaicore.ledger.log.port import Seal
 from kaicore.ledger.log.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
@@ -33,20 +34,11 @@ _EVENTS = sql.SQL(
             subject, cause, correlation, {BODY} AS body, hash FROM {{}} ORDER BY cluster, position
     ) TO STDOUT (FORMAT csv, HEADER)"""  # noqa: S608  # of constants
 )
+_NUMBERS = ("position", "version", "schema", "occurred_at", "recorded_at")
 _KEPT = sql.SQL(
     "COPY (SELECT kept_snapshot.* FROM kept_snapshot JOIN seal ON seal.cluster = kept_snapshot.cluster "
     "AND seal.position = kept_snapshot.seal WHERE seal.detached = {} ORDER BY 1, 2, 3) TO STDOUT (FORMAT csv, HEADER)"
 )
-
-
-async def month_seals(connection: AsyncConnection[Any], month: Month) -> list[Seal]:
-    """Return the seals of a detached month while its table is still there, else none."""
-    rows = await connection.execute(
-        "SELECT cluster, position, first_position, hash, recorded_at, detached, sealed_at FROM seal "
-        "WHERE detached = %s AND to_regclass(%s) IS NOT NULL ORDER BY cluster",
-        [month.table, month.table],
-    )
-    return [Seal(*row) for row in await rows.fetchall()]
 
 
 async def archive_month(
@@ -88,11 +80,6 @@ async def archive_month(
     except OSError as error:
         raise ConfigurationError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
     return files
-
-
-async def drop_month(connection: AsyncConnection[Any], month: Month) -> None:
-    """Drop the table of a detached month."""
-    await connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(month.table)))
 
 
 def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]) -> None:
@@ -147,23 +134,12 @@ def read_month(file: Path) -> Iterator[Event]:
 def _rows(file: Path) -> Iterator[Event]:
     with gzip.open(file, "rt", encoding="utf-8", newline="") as packed:
         for row in csv.DictReader(cast("IO[str]", packed)):
-            yield Event(
-                cluster=row["cluster"],
-                position=int(row["position"]),
-                stream=row["stream"],
-                version=int(row["version"]),
-                type=row["type"],
-                schema=int(row["schema"]),
-                id=UUID(row["id"]),
-                actor=row["actor"],
-                occurred_at=int(row["occurred_at"]),
-                recorded_at=int(row["recorded_at"]),
-                subject=row["subject"],
-                cause=UUID(row["cause"]) if row["cause"] else None,
-                correlation=row["correlation"],
-                body=msgspec.Raw(row["body"].encode()),
-                hash=bytes.fromhex(row["hash"].removeprefix("\\x")),
-            )
+            fields: dict[str, Any] = {**row, **{name: int(row[name]) for name in _NUMBERS}}
+            fields["id"] = UUID(row["id"])
+            fields["cause"] = UUID(row["cause"]) if row["cause"] else None
+            fields["body"] = msgspec.Raw(row["body"].encode())
+            fields["hash"] = bytes.fromhex(row["hash"].removeprefix("\\x"))
+            yield Event(**fields)
 
 
 def _make(directory: Path) -> None:

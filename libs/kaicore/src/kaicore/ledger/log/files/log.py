@@ -10,10 +10,8 @@ from typing import Self
 import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog, EventsRetired, LogUnavailable
-from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.reader import LogFile, decode_lines
-from kaicore.ledger.log.partitions import Seal
-from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.port import Filter, Head, Seal, Snapshot
 from kaicore.ledger.log.seals.audit import Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
@@ -56,7 +54,7 @@ class FileLog:
 
     async def head(self, cluster: str) -> Head:
         """See `EventLog.head`."""
-        return self._file.last if self._has(cluster) else Head(0, GENESIS, 0)
+        return self._file.last if self._has(cluster) else Head()
 
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None

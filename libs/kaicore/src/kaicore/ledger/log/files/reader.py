@@ -5,6 +5,7 @@ from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -76,8 +77,9 @@ class LogFile:
 
     def lines(self, bundle: int) -> bytes:
         """Return the lines of a bundle. Raises CorruptLog: it is not what was written."""
-        start = self.footer.bundles[bundle].offset
-        return self._member(start, self._end_of(bundle), what=f"events from {self._positions[bundle]} on")
+        starts = (one.offset for one in self.footer.bundles[bundle : bundle + 2])
+        start, end, *_ = *starts, self._footer_at
+        return self._member(start, end, what=f"events from {self._positions[bundle]} on")
 
     def events(self, bundle: int) -> list[Event]:
         """Return the events of a bundle; only their presence has been checked.
@@ -109,15 +111,10 @@ class LogFile:
         return digest.hexdigest()
 
     def _members(self) -> Iterator[tuple[int, int]]:
-        starts = [0]
-        if self.header.state is not None:
-            starts.append(self._header_end)
-        starts += [bundle.offset for bundle in self.footer.bundles]
-        yield from zip(starts, [*starts[1:], self._footer_at], strict=True)
-
-    def _end_of(self, bundle: int) -> int:
-        bundles = self.footer.bundles
-        return bundles[bundle + 1].offset if bundle + 1 < len(bundles) else self._footer_at
+        """Yield where all members before the footer begin and end."""
+        state = [] if self.header.state is None else [self._header_end]
+        starts = [0, *state, *(bundle.offset for bundle in self.footer.bundles)]
+        yield from pairwise([*starts, self._footer_at])
 
     def _member(self, start: int, end: int, *, what: str) -> bytes:
         try:
@@ -159,7 +156,7 @@ class LogFile:
             wrong = check_next(before, event)
             if wrong:
                 return CorruptLog(f"{self.path}: cluster {self.header.cluster}: {wrong}")
-            before = Head(event.position, event.hash, event.recorded_at)
+            before = Head.at(event)
         if before.position < last.position:
             return CorruptLog(
                 f"{self.path}: is cut off: cluster {self.header.cluster}: event {before.position + 1} is missing; "

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.archiving import read_month
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.writer import LogFileWriter
-from kaicore.ledger.log.partitions import Seal
-from kaicore.ledger.log.port import EventLog, Filter, Head, Snapshot
+from kaicore.ledger.log.port import EventLog, Filter, Head, Seal, Snapshot
 from kaicore.ledger.log.seals.audit import Auditable, AuditView, Finding, RecordedErasure
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
@@ -46,7 +44,7 @@ class _Months:
 
     @property
     def after(self) -> Head:
-        return Head(0, GENESIS, 0) if self.before is None else _head(self.before)
+        return Head() if self.before is None else Head.at(self.before)
 
 
 class WholeLog:
@@ -214,7 +212,7 @@ def _write(path: Path, cluster: str, months: _Months, directory: Path) -> None:
                             cluster,
                             after=months.after,
                             first_hash=page[0].hash,
-                            last=_head(months.seals[-1]),
+                            last=Head.at(months.seals[-1]),
                             state=None,
                         )
                     )
@@ -222,8 +220,8 @@ def _write(path: Path, cluster: str, months: _Months, directory: Path) -> None:
                     writer.add(page)
                 except CorruptLog as error:
                     raise CorruptLog(f"{file}: {error}") from error
-                last = Head(page[-1].position, page[-1].hash, page[-1].recorded_at)
-            if last != _head(seal):
+                last = Head.at(page[-1])
+            if last != Head.at(seal):
                 raise CorruptLog(
                     f"{file}: cluster {cluster}: ends at event {last.position}, not as sealed at {seal.position}"
                 )
@@ -236,7 +234,3 @@ def _pages(events: Iterable[Event]) -> Iterable[list[Event]]:
 
 def _file(directory: Path, seal: Seal) -> Path:
     return directory / f"{seal.detached}.csv.gz"
-
-
-def _head(seal: Seal) -> Head:
-    return Head(seal.position, seal.hash, seal.recorded_at)

@@ -229,7 +229,7 @@ class LogFileWriter:
         self._first = self._first or event
         self._lines.append(line)
         self._size += len(line)
-        self._before = Head(event.position, event.hash, event.recorded_at)
+        self._before = Head.at(event)
         if len(self._lines) >= BUNDLE_EVENTS or self._size >= BUNDLE_BYTES:
             self._end_bundle()
 

@@ -13,8 +13,9 @@ import msgspec
 from psycopg import AsyncConnection, sql
 
 from kaicore.errors import ConfigurationError, CorruptLog, InvalidObject, UnknownSubject
+from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import Tail, draft
-from kaicore.ledger.log.chain import GENESIS, continues, mark_of, marked
+from kaicore.ledger.log.chain import continues, mark_of, marked
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.postgres.rows import COLUMNS, encode_rows, to_events
 from kaicore.ledger.log.shapes import BODY
@@ -102,12 +103,13 @@ async def erase(connection: _Connection, cluster: str, request: ErasureRequest, 
 async def _erase(connection: _Connection, cluster: str, request: ErasureRequest, *, now: int) -> ErasureReport:
     await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     erasure = await _erasure(connection, cluster, request.subject, all_labels=request.all_labels)
-    retired = await _retired(connection, cluster)
+    seals = await partitions.seals(connection, cluster)
+    retired = Head.at(seals[-1]) if seals else Head()
     # All of a large log takes minutes to look through, in which others append; what is new is then looked through while
     # nobody does.
     changed: list[Event] = []
     left: list[int] = []
-    looked_at, head = 0, Head(0, GENESIS, 0)
+    looked_at, head = 0, Head()
     for query in (
         "SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s",
         "SELECT * FROM kai_lock_head(%s)",
@@ -184,14 +186,6 @@ async def _neighbours(connection: _Connection, cluster: str, namespace: str, sub
     )
     ((before, after),) = await rows.fetchall()
     return (before or "").partition("/")[2], (after or "").partition("/")[2]
-
-
-async def _retired(connection: _Connection, cluster: str) -> Head:
-    rows = await connection.execute(
-        "SELECT position, hash, recorded_at FROM seal WHERE cluster = %s ORDER BY position DESC LIMIT 1", [cluster]
-    )
-    row = await rows.fetchone()
-    return Head(*row) if row else Head(0, GENESIS, 0)
 
 
 async def _holding(

@@ -7,13 +7,15 @@ stopped anywhere, and continues at the log's end when it is called again.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import msgspec
+
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import fingerprint
 from kaicore.ledger.log.files.reader import LogFile, check_next
 from kaicore.ledger.log.partitions import Month
-from kaicore.ledger.log.port import Head
+from kaicore.ledger.log.port import Head, Seal
 from kaicore.ledger.log.postgres.append import CHANNEL
 from kaicore.ledger.log.shapes import SHAPES, Shapes
 from kaicore.rules.events.envelope import Event
@@ -21,10 +23,7 @@ from kaicore.rules.events.envelope import Event
 #: A portion has so many events, or one bundle's more.
 _PORTION = 10_000
 
-_EVENT = (
-    "COPY event (cluster, position, stream, version, type, schema, id, actor, occurred_at, recorded_at, subject, "
-    "cause, correlation, body, hash) FROM STDIN"
-)
+_EVENT = f"COPY event ({', '.join(Event.__struct_fields__)}) FROM STDIN"
 _ID = "COPY event_id (cluster, id, position, fingerprint) FROM STDIN"
 _VERSIONS = """
     INSERT INTO stream (cluster, stream, version) SELECT %s, * FROM unnest(%s::text[], %s::bigint[])
@@ -68,7 +67,7 @@ def _portions(file: LogFile, head: Head) -> Iterator[list[Event]]:
             if wrong := check_next(head, event):
                 raise CorruptLog(f"{file.path}: cluster {event.cluster}: {wrong}")
             portion.append(event)
-            head = Head(event.position, event.hash, event.recorded_at)
+            head = Head.at(event)
         if len(portion) >= _PORTION:
             yield portion
             portion = []
@@ -127,11 +126,8 @@ async def _check_continues(connection: Connection, file: LogFile, head: Head) ->
 async def _begin_late(connection: Connection, file: LogFile) -> None:
     """Begin a log without its first events in the file: sealed, with the state that the file begins with."""
     cluster, after, state = file.header.cluster, file.after, file.state()
-    await connection.execute(
-        "INSERT INTO seal (cluster, position, first_position, hash, recorded_at, detached, sealed_at) "
-        "VALUES (%s, %s, 1, %b, %s, %s, %s)",
-        [cluster, after.position, after.hash, after.recorded_at, "before the import", after.recorded_at],
-    )
+    seal = Seal(cluster, after.position, 1, after.hash, after.recorded_at, "before the import", after.recorded_at)
+    await partitions.record_seal(connection, seal)
     if state is not None:
         await partitions.keep_snapshot(connection, cluster, after.position, state)
     await _move_head(connection, cluster, after)
@@ -144,7 +140,7 @@ async def _append(connection: Connection, *, portion: Sequence[Event], after: He
         shapes.row(event, bytes(event.body))
     # Those that this portion has for the first time.
     await shapes.learn(connection)
-    end = Head(last.position, last.hash, last.recorded_at)
+    end = Head.at(last)
     async with connection.transaction():
         head = await _locked_head(connection, cluster)
         if head == end:
@@ -168,23 +164,8 @@ async def _append(connection: Connection, *, portion: Sequence[Event], after: He
 
 
 def _row(event: Event, shape: int, body: bytes) -> tuple[object, ...]:
-    return (
-        event.cluster,
-        event.position,
-        event.stream,
-        event.version,
-        event.type,
-        event.schema + shape * SHAPES,
-        event.id,
-        event.actor,
-        event.occurred_at,
-        event.recorded_at,
-        event.subject,
-        event.cause,
-        event.correlation,
-        body.decode(),
-        event.hash,
-    )
+    stored = {"schema": event.schema + shape * SHAPES, "body": body.decode()}
+    return tuple({**msgspec.structs.asdict(event), **stored}.values())
 
 
 async def _locked_head(connection: Connection, cluster: str) -> Head:

@@ -28,11 +28,10 @@ from kaicore.interpreter import end, readable
 from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import draft
-from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files import archiving
 from kaicore.ledger.log.files.reader import LogFile
-from kaicore.ledger.log.partitions import Month, Seal
-from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.partitions import Month
+from kaicore.ledger.log.port import Filter, Head, Seal, Snapshot
 from kaicore.ledger.log.postgres import erasing
 from kaicore.ledger.log.postgres.append import CHANNEL, Appender
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
@@ -46,6 +45,8 @@ from kaicore.rules.events.payloads import FieldsErased
 
 #: Events fetched at a time.
 _PAGE = 2000
+
+_HEAD = "SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s"
 
 _EVENTS = sql.SQL("SELECT {} FROM event WHERE cluster = %s ORDER BY position").format(sql.SQL(COLUMNS))
 
@@ -85,11 +86,8 @@ class PostgresAuditView:
 
     async def head(self) -> Head:
         """See `AuditView.head`."""
-        rows = await self._connection.execute(
-            "SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s", [self._cluster]
-        )
-        row = await rows.fetchone()
-        return Head(*row) if row else Head(0, GENESIS, 0)
+        row = await (await self._connection.execute(_HEAD, [self._cluster])).fetchone()
+        return Head(*row or ())
 
     async def seals(self) -> list[Seal]:
         """See `AuditView.seals`."""
@@ -161,14 +159,14 @@ class PostgresTrail:
 
     async def places(self, cluster: str) -> list[TrailPlace]:
         """See `TrailStore.places`."""
-        rows = await self._rows(
+        rows = await self.connections.rows(
             "SELECT position, schema, size FROM state_trail WHERE cluster = %s ORDER BY position", [cluster]
         )
         return [TrailPlace(*row) for row in rows]
 
     async def load(self, cluster: str, *, schema: str, upto: int) -> Snapshot | None:
         """See `TrailStore.load`."""
-        while rows := await self._rows(
+        while rows := await self.connections.rows(
             "SELECT position, body, digest FROM state_trail WHERE cluster = %s AND schema = %s AND position <= %s "
             "ORDER BY position DESC LIMIT 1",
             [cluster, schema, upto],
@@ -210,14 +208,6 @@ class PostgresTrail:
 
         await self.connections.run(save)
 
-    async def _rows(self, query: Any, parameters: Any) -> list[tuple[Any, ...]]:
-        async def fetch(connection: Connection) -> list[tuple[Any, ...]]:
-            async with connection.cursor(binary=True) as cursor:
-                await cursor.execute(query, parameters)
-                return await cursor.fetchall()
-
-        return await self.connections.run(fetch)
-
 
 async def _drop_if_allowed(cluster: str, place: TrailPlace, connection: Connection) -> None:
     """Drop a place that cannot be used; a role that only reads leaves it there, and does not ask to."""
@@ -234,8 +224,6 @@ async def _drop(cluster: str, places: Sequence[TrailPlace], connection: Connecti
             [[place.schema for place in places], [place.position for place in places], cluster],
         )
 
-
-_COLUMNS = sql.SQL(COLUMNS)
 
 #: The position of the first event recorded at a time or after; along a cluster's log time never goes back.
 _FIRST_SINCE = "(SELECT position FROM event WHERE cluster = %(cluster)s AND recorded_at >= {0} {1} LIMIT 1)"
@@ -304,7 +292,7 @@ def _query(conditions: list[str], bounds: list[tuple[str, str]], each: str, left
         conditions.append(f"event.{each} = one.name")
     # The text is put together from constants of this module; values go as parameters.
     events = sql.SQL("SELECT {} FROM event WHERE {} ORDER BY {} LIMIT %(limit)s").format(
-        _COLUMNS, sql.SQL(" AND ".join(conditions)), sql.SQL(order)
+        sql.SQL(COLUMNS), sql.SQL(" AND ".join(conditions)), sql.SQL(order)
     )
     if not each:
         return events
@@ -521,8 +509,8 @@ class PostgresLog:
 
     async def head(self, cluster: str) -> Head:
         """See `EventLog.head`."""
-        rows = await self._rows("SELECT position, hash, recorded_at FROM log_head WHERE cluster = %s", [cluster])
-        return Head(*rows[0]) if rows else Head(0, GENESIS, 0)
+        (row,) = await self.connections.rows(_HEAD, [cluster]) or [()]
+        return Head(*row)
 
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
@@ -531,18 +519,20 @@ class PostgresLog:
         after = max(after, 0)
         if where is not None:
             if self._thin is None:
-                ((self._thin,),) = await self._rows("SELECT to_regclass('event_stream_thin') IS NOT NULL", [])
+                ((self._thin,),) = await self.connections.rows(
+                    "SELECT to_regclass('event_stream_thin') IS NOT NULL", []
+                )
             query, parameters = select_events(
                 cluster, after=after, upto=upto, limit=limit, where=where, thin=bool(self._thin)
             )
             # A watcher asks for streams at each batch of bound pods, and planning is most of that; other questions are
             # rare and differ too much to share a plan.
             prepare = None if where.streams else False
-            return to_events(cluster, await self._rows(query, parameters, prepare=prepare))
+            return to_events(cluster, await self.connections.rows(query, parameters, prepare=prepare))
         place = self._read_to.get(cluster)
         # Time does not go back along a log, so a bound of time spares looking into earlier months.
         since = place.recorded_at if place is not None and place.position <= after else 0
-        rows = await self._rows(_NEXT, [cluster, after, _MAX if upto is None else upto, since, limit])
+        rows = await self.connections.rows(_NEXT, [cluster, after, _MAX if upto is None else upto, since, limit])
         events = to_events(cluster, rows)
         if events:
             await self._check_gapless(cluster, after, events)
@@ -568,11 +558,13 @@ class PostgresLog:
 
     async def clusters(self) -> list[str]:
         """See `EventLog.clusters`."""
-        return sorted(name for (name,) in await self._rows("SELECT cluster FROM log_head WHERE position > 0", []))
+        return sorted(
+            name for (name,) in await self.connections.rows("SELECT cluster FROM log_head WHERE position > 0", [])
+        )
 
     async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:
         """See `EventLog.stream_versions`."""
-        rows = await self._rows(
+        rows = await self.connections.rows(
             "SELECT stream, version FROM stream WHERE cluster = %s AND stream = ANY(%s)", [cluster, list(streams)]
         )
         return dict.fromkeys(streams, 0) | dict(rows)
@@ -609,7 +601,7 @@ class PostgresLog:
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
         """See `EventLog.load_snapshot`."""
-        rows = await self._rows(
+        rows = await self.connections.rows(
             "SELECT name, position, schema, body, digest FROM snapshot "
             "WHERE cluster = %s AND name = %s AND schema = %s AND position <= %s",
             [cluster, name, schema, _MAX if upto is None else upto],
@@ -619,12 +611,14 @@ class PostgresLog:
 
     async def retired(self, cluster: str) -> int:
         """See `EventLog.retired`."""
-        ((position,),) = await self._rows("SELECT coalesce(max(position), 0) FROM seal WHERE cluster = %s", [cluster])
+        ((position,),) = await self.connections.rows(
+            "SELECT coalesce(max(position), 0) FROM seal WHERE cluster = %s", [cluster]
+        )
         return int(position)
 
     async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
         """See `EventLog.kept_snapshots`."""
-        rows = await self._rows(
+        rows = await self.connections.rows(
             "SELECT name, position, schema, body, digest FROM kept_snapshot WHERE cluster = %s AND name = %s "
             "ORDER BY position",
             [cluster, name],
@@ -671,7 +665,7 @@ class PostgresLog:
 
     async def month_seals(self, month: Month) -> list[Seal]:
         """Return the seals of a detached month from its table; none where there is no such table."""
-        return await self.connections.run(lambda connection: archiving.month_seals(connection, month))
+        return await self.connections.run(lambda connection: partitions.month_seals(connection, month))
 
     async def put_away_month(self, month: Month, seals: Sequence[Seal], directory: Path) -> list[Path]:
         """Write a detached month into files, read them back, and drop its table; see `archiving.archive_month`.
@@ -683,7 +677,8 @@ class PostgresLog:
         """
         async with self.connections.snapshot() as connection:
             files = await archiving.archive_month(connection, month, seals, directory)
-        await self.connections.run(lambda connection: archiving.drop_month(connection, month), repeat=False)
+        drop = sql.SQL("DROP TABLE {}").format(sql.Identifier(month.table))
+        await self.connections.run(lambda connection: connection.execute(drop), repeat=False)
         return files
 
     async def import_file(self, file: LogFile, *, progress: Callable[[int, int], None]) -> int:
@@ -710,14 +705,6 @@ class PostgresLog:
         """Give a view for `kaicore.ledger.log.seals.audit.verify`, on a connection of its own."""
         async with self.connections.snapshot() as connection:
             yield PostgresAuditView(connection, cluster)
-
-    async def _rows(self, query: Any, parameters: Any, *, prepare: bool | None = None) -> list[tuple[Any, ...]]:
-        async def fetch(connection: Connection) -> list[tuple[Any, ...]]:
-            async with connection.cursor(binary=True) as cursor:
-                await cursor.execute(query, parameters, prepare=prepare)
-                return await cursor.fetchall()
-
-        return await self.connections.run(fetch)
 
     async def _check_gapless(self, cluster: str, after: int, events: list[Event]) -> None:
         if events[0].position != after + 1:

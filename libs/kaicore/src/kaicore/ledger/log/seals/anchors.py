@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kaicore.errors import ConfigurationError, InvalidObject
-from kaicore.ledger.log.partitions import Seal
-from kaicore.ledger.log.port import Head
+from kaicore.ledger.log.port import Head, Seal
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -13,9 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from kaicore.ledger.log.chain import GENESIS, erasure_mark, event_hash, mark_of
-from kaicore.ledger.log.partitions import Seal
-from kaicore.ledger.log.port import EventLog, Head
+from kaicore.ledger.log.chain import erasure_mark, event_hash, mark_of
+from kaicore.ledger.log.port import EventLog, Head, Seal
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import FieldsErased
 
@@ -188,7 +187,7 @@ async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> 
         for event in page:
             for finding in chain.check_hash(event):
                 return finding
-            chain.last = Head(event.position, event.hash, event.recorded_at)
+            chain.last = Head.at(event)
         if not page:
             return Finding(chain.last.position + 1, f"is missing; the head of the log is {head.position}")
     if chain.last.hash != head.hash:
@@ -201,7 +200,7 @@ async def _verify(view: AuditView, cluster: str, anchors: dict[int, bytes]) -> A
     seals = await view.seals()
     given = len(anchors)
     findings = list(_check_seals(seals, anchors))
-    start = Head(seals[-1].position, seals[-1].hash, seals[-1].recorded_at) if seals else Head(0, GENESIS, 0)
+    start = Head.at(seals[-1]) if seals else Head()
     chain = _Chain(start, anchors, await view.erasures(), whole=view.whole)
     events = 0
     async for page in view.pages():
@@ -277,7 +276,7 @@ class _Chain:
         if event.recorded_at < self.last.recorded_at:
             yield Finding(event.position, f"was recorded before event {self.last.position}")
         yield from self._check_version(event)
-        self.last = Head(event.position, event.hash, event.recorded_at)
+        self.last = Head.at(event)
 
     def check_hash(self, event: Event) -> Iterator[Finding]:
         erasure = self.erasures.get(event.position)
