@@ -21,6 +21,7 @@ from kaicore.rules.events.codec import encode_event
 from kaicore.rules.events.envelope import Event
 
 from tests.given.logs.exported import export_to, import_to, rechained, write_file
+from tests.given.processes.called_kai import caller
 from tests.given.recorded import read_log, recorded_logs
 from tests.integration.test_retire import kai
 
@@ -223,13 +224,20 @@ async def import_to_empty(url: str, path: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def short(events: list[Event], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first half of it: to replay all takes seconds."""
-    return write_file(tmp_path_factory.mktemp("short") / "demo.log.gz", events[: len(events) // 2])
+def first(events: list[Event]) -> list[Event]:
+    """The first whole appends of it: to replay all takes seconds."""
+    return [event for event in events if event.recorded_at <= events[300].recorded_at]
 
 
-def test_a_file_alone_answers_every_question(events: list[Event], short: Path) -> None:
-    pod, first = next(event for event in events if event.type == "PodPlaced"), events[: len(events) // 2]
+@pytest.fixture(scope="module")
+def short(first: list[Event], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_file(tmp_path_factory.mktemp("short") / "demo.log.gz", first)
+
+
+def test_a_file_alone_answers_every_question(
+    first: list[Event], short: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = next(event for event in first if event.type == "PodPlaced")
     there = ("--file", short)
     replayed = json.loads(kai("replay", "--processes", "2", "-o", "json", *there).stdout)
     assert (replayed["differences"], replayed["position"]) == ([], len(first))
@@ -238,12 +246,12 @@ def test_a_file_alone_answers_every_question(events: list[Event], short: Path) -
         answer = kai(*question, *there)
         assert (answer.returncode, answer.stderr) == (0, ""), question
     for wrong, expected in (
-        (("retire", "2026-01", *there), "needs a database"),
-        (("status", *there), "status is about running services"),
-        (("replay", *there, "--data-dir", "x"), "asked alone"),
+        (("retire", "2026-01"), "needs a database"),
+        (("status",), "status is about running services"),
+        (("replay", "--data-dir", "x"), "asked alone"),
     ):
-        refused = kai(*wrong)
-        assert (refused.returncode, expected in refused.stderr) == (2, True), refused.stderr
+        code, said = caller(monkeypatch, capsys)(*wrong, "--file", str(short))
+        assert (code, expected in said) == (2, True), said
 
 
 def test_a_part_that_cannot_be_replayed_ends_the_replay(short: Path, tmp_path: Path) -> None:
