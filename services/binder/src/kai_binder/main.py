@@ -1,7 +1,5 @@
 """`kai-binder`: one cluster's binder as a process."""
 
-import os
-import socket
 import time
 
 from kaicore.errors import ConfigurationError
@@ -58,9 +56,8 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
 
 
 def _members(store: LeaseStore, settings: BinderSettings) -> Members:
-    about = {"host": socket.gethostname(), "pid": str(os.getpid())}
     ttl_s = settings.member_ttl_ms / 1000
-    return Members(store, settings.cluster, "binder", member=settings.replica or "", ttl_s=ttl_s, about=about)
+    return Members(store, settings.cluster, "binder", member=settings.replica or "", ttl_s=ttl_s)
 
 
 SERVICE = Service("binder", BinderSettings, serve, conditions=(LOG, API))

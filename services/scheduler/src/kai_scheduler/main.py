@@ -1,8 +1,6 @@
 """`kai-scheduler`: one shard's scheduler as a process."""
 
 import asyncio
-import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -234,10 +232,9 @@ def _announcer(settings: SchedulerSettings, url: str, member: str, *, changed: C
 
     async def join() -> tuple[LeaseStore, Members]:
         store = await NatsLeaseStore.open(url, name="kai-scheduler leases", replicas=settings.lease_replicas)
-        about = {"host": socket.gethostname(), "pid": str(os.getpid())}
         role = f"scheduler/{settings.shard}" if settings.replica else f"standby/{settings.shard}"
         ttl_s = (settings.member_ttl_ms if settings.replica else settings.lease_ms) / 1000
-        return store, Members(store, settings.cluster, role, member=member, ttl_s=ttl_s, about=about)
+        return store, Members(store, settings.cluster, role, member=member, ttl_s=ttl_s)
 
     return Announcer(join, changed=changed)
 

@@ -57,7 +57,7 @@ machine sleeps.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol, Self
 
@@ -82,12 +82,10 @@ class LeaseRecord(msgspec.Struct, frozen=True, rename="camel"):
     Attributes:
         owner: who holds the lease, or the member itself.
         duration_ms: how long the entry counts without being renewed.
-        about: what else there is to tell, for people.
     """
 
     owner: str
     duration_ms: int
-    about: Mapping[str, str] = {}
 
     @property
     def duration_s(self) -> float:
@@ -191,7 +189,7 @@ class Lease:
         self._store = store
         self._cluster = cluster
         self._name = name
-        self._record = LeaseRecord(owner, round(duration_s * 1000), {})
+        self._record = LeaseRecord(owner, round(duration_s * 1000))
         self._clock = clock
         self._others = Liveness()
         self._last_owner = ""
@@ -275,21 +273,19 @@ class Members:
         *,
         member: str,
         ttl_s: float = 2.0,
-        about: Mapping[str, str] | None = None,
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
         role: what they share, such as `scheduler/default`.
         member: tells this process from all others, also from its own former runs; no `/`.
         ttl_s: how long a member counts as live without renewing its record.
-        about: what else is to be shown of this member.
         clock: seconds; never set, and going on while the machine sleeps.
         """
         self._store = store
         self._cluster = cluster
         self._prefix = f"{role}/"
         self.member = member
-        self._record = LeaseRecord(member, round(ttl_s * 1000), about or {})
+        self._record = LeaseRecord(member, round(ttl_s * 1000))
         self._clock = clock
         self._liveness = Liveness()
         self._began = clock()

@@ -15,7 +15,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -391,14 +390,6 @@ _NEXT = sql.SQL(
 ).format(sql.SQL(COLUMNS))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An event that was read without a filter: whatever follows it was not recorded earlier."""
-
-    position: int
-    recorded_at: int
-
-
 class PostgresLog:
     """The log in Postgres; see `kaicore.ledger.log.port.EventLog`. One object serves all tasks of a process."""
 
@@ -414,7 +405,8 @@ class PostgresLog:
         self._appenders: dict[str, Appender] = {}
         self._shapes = Shapes()
         self._thin: bool | None = None
-        self._read_to: dict[str, _Place] = {}
+        #: By cluster, the last event that was read without a filter: whatever follows it was not recorded earlier.
+        self._read_to: dict[str, Head] = {}
         self._months_until = 0
         self._months_not_before_s = 0.0
         self._maintenance: asyncio.Task[None] | None = None
@@ -536,7 +528,7 @@ class PostgresLog:
         events = to_events(cluster, rows)
         if events:
             await self._check_gapless(cluster, after, events)
-            self._read_to[cluster] = _Place(events[-1].position, events[-1].recorded_at)
+            self._read_to[cluster] = Head.at(events[-1])
         elif place is None or place.position > after:
             await self._check_not_retired(cluster, after)
         return events
