@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.analysis.replay.replay import checked_promises, replay_log
 from kaicore.errors import BusUnavailable, ClusterError
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.port import Filter
@@ -281,7 +281,7 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
         replay = await replay_log(log, CLUSTER)
         outcome.wrong += [f"replay: {difference}" for difference in replay.differences]
         head = (await log.head(CLUSTER)).position
-        promises = await promises_of(log, CLUSTER, upto=head)
+        promises = (await checked_promises(log, CLUSTER, upto=head)).report
         outcome.wrong += [f"promised twice: {over}" for over in promises.twice]
         outcome.events = await log.read(CLUSTER, limit=10_000_000)
     found = [decode_payload(event) for event in outcome.events if event.type == "DifferenceFound"]

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from kai_cli.running.load import Loader
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.analysis.replay.replay import checked_promises, replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
@@ -262,7 +262,7 @@ class LiveStack:
             assert report.differences == []
             audit = await verify(log, "e2e")
             assert audit.ok, str(audit)
-            promises = await promises_of(log, "e2e", upto=audit.head.position)
+            promises = (await checked_promises(log, "e2e", upto=audit.head.position)).report
             assert promises.twice == []
             state = ClusterState("e2e")
             while events := await log.read("e2e", after=state.position, limit=_INDEXES_CHECKED_EVERY):

@@ -23,7 +23,7 @@ import msgspec
 import pytest
 from kai_cli.running.load import Loader
 from kai_cli.upkeep.webhook_certificates import make_certificate
-from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.analysis.replay.replay import checked_promises, replay_log
 from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch, replay_choices, submit_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ApiStatus
@@ -392,7 +392,7 @@ async def test_each_service_is_replaced_while_pods_come_and_goes_back(
             )
             audit = await verify(log, cluster_name)
             assert audit.ok, str(audit)
-            assert (await promises_of(log, cluster_name, upto=audit.head.position)).twice == []
+            assert (await checked_promises(log, cluster_name, upto=audit.head.position)).report.twice == []
             assert (await replay_log(log, cluster_name)).differences == []
             seen = await log.read(cluster_name, limit=100_000, where=Filter(types=("PodObserved",)))
             await check_dispatches(log, jobs)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 
 import numpy as np
+from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import WHOLE, GpuPart
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import Ints
@@ -52,14 +53,15 @@ def rebuilt(state: ClusterState) -> PodIndexes:
         again.columns.row(name)
         again.columns.set_node(state.columns.facts[row], row)
         again.columns.set_topology(state.columns.topologies[row], row)
-    volumes = state.constraints.volumes
-    again.constraints.restore(
-        namespaces=state.constraints.namespaces.values(),
-        claims=volumes.claims.values(),
-        volumes=volumes.volumes.values(),
-        storage_classes=volumes.storage_classes.values(),
-        budgets=state.constraints.budgets.values(),
-    )
+    constraints, volumes = state.constraints, state.constraints.volumes
+    for fact in (
+        *map(payloads.NamespaceObserved, constraints.namespaces.values()),
+        *map(payloads.PersistentVolumeClaimObserved, volumes.claims.values()),
+        *map(payloads.PersistentVolumeObserved, volumes.volumes.values()),
+        *map(payloads.StorageClassObserved, volumes.storage_classes.values()),
+        *map(payloads.PodDisruptionBudgetObserved, constraints.budgets.values()),
+    ):
+        again.constraints.take(fact)
     for source in state.group_table.sources.values():
         again.group_table.source_seen(source)
     for observed in state.priority_classes.values():
@@ -175,7 +177,7 @@ def _compared_constraints(state: ClusterState, again: PodIndexes) -> Iterator[Co
     for mark in marks:
         yield f"mark {mark}", state.columns.marks.counts(mark), again.columns.marks.counts(mark)
     for key in state.constraints.volumes.claims:
-        users = state.constraints.volumes.users(key), again.constraints.volumes.users(key)
+        users = state.constraints.volumes.users.of(key), again.constraints.volumes.users.of(key)
         yield f"claim {key}: users", set(users[0]), set(users[1])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from kai_cli.running.load import Loader
 from kaicore.analysis.replay.log_states import events_of
-from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.analysis.replay.replay import checked_promises, replay_log
 from kaicore.analysis.trial.history.reading import read_history
 from kaicore.analysis.trial.history.results import RunResult, places_of, result_of
 from kaicore.analysis.trial.shadow import ShadowReport
@@ -223,7 +223,7 @@ async def _judge(live: LiveStack, schedulers: tuple[str, ...]) -> tuple[dict[str
         replayed = await replay_log(log, "e2e")
         wrong += [f"replay: {difference}" for difference in replayed.differences]
         upto = (await log.head("e2e")).position
-        promises = await promises_of(log, "e2e", upto=upto)
+        promises = (await checked_promises(log, "e2e", upto=upto)).report
         wrong += [f"promised twice: {promise}" for promise in promises.twice]
         return {name: await _fared(log, name, upto) for name in schedulers}, wrong
 

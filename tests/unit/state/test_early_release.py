@@ -239,27 +239,24 @@ def test_pods_of_one_second_are_admitted_in_any_order_if_nothing_else_explains_i
     assert node.causes() == {"single-numa-node/OldestFirst": 2}
 
 
-def test_pods_that_a_slow_binding_brought_together_are_admitted_oldest_first(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("decided_apart_s", "bound_apart_s", "causes"),
+    [(3, 0, {"single-numa-node/OldestFirst": 1}), (0, 3, {}), (2, None, {})],
+    ids=["a slow binding brought them together", "bound apart", "decided on apart"],
+)
+def test_pods_that_came_together_were_admitted_by_age_and_others_not(
+    node: Node, decided_apart_s: int, bound_apart_s: int | None, causes: dict[str, int]
+) -> None:
     for name, created in (("young", 20), ("old", 10)):
         node.add_pod(pod(name, cpu=6, created_at=created))
         node.cycle()
-        node.now += 3 * SECOND
-    for name in ("young", "old"):
+        node.now += decided_apart_s * SECOND
+    for name in ("young", "old") if bound_apart_s is not None else ():
         node.record(f"pod/uid-{name}", payloads.PodBound(f"uid-{name}", "default", name, "n1"))
+        node.now += (bound_apart_s or 0) * SECOND
     node.state = decode_state(encode_state(node.state))
     node.observe("old", "node-0", 6)
-    assert node.causes() == {"single-numa-node/OldestFirst": 1}
-
-
-def test_pods_that_were_decided_on_together_and_bound_apart_did_not_come_together(node: Node) -> None:
-    for name, created in (("young", 20), ("old", 10)):
-        node.add_pod(pod(name, cpu=6, created_at=created))
-        node.cycle()
-    for name in ("young", "old"):
-        node.record(f"pod/uid-{name}", payloads.PodBound(f"uid-{name}", "default", name, "n1"))
-        node.now += 3 * SECOND
-    node.observe("old", "node-0", 6)
-    assert node.causes() == {}
+    assert node.causes() == causes
 
 
 def test_only_some_of_the_pods_of_one_second_came_before_another(node: Node) -> None:
@@ -303,15 +300,6 @@ def test_a_pod_that_ran_before_an_older_one_was_decided_on_was_not_admitted_afte
     node.add_pod(pod("old", cpu=6, created_at=10))
     node.cycle()
     node.observe("old", "node-0", 6)
-    assert node.causes() == {}
-
-
-def test_pods_that_did_not_come_together_were_not_admitted_by_age(node: Node) -> None:
-    for name, created in (("young", 20), ("old", 10)):
-        node.add_pod(pod(name, cpu=6, created_at=created))
-        node.cycle()
-        node.now += 2 * SECOND
-    node.observe("old", "node-0", 2)
     assert node.causes() == {}
 
 

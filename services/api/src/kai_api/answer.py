@@ -11,8 +11,9 @@ from typing import NoReturn
 
 import msgspec
 from kaicore.analysis.ask.hours.report import ReportQuestion, usage_report
+from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.replay.moments import Range
-from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_answer, replay_log
+from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_log
 from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
@@ -47,7 +48,7 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
         match question:
             case Question.REPLAY:
                 wanted = Range(int(options["from"]), int(options["to"])) if options else None
-                return replay_answer(await replay_log(log, cluster, wanted, policies=policies))
+                return spelled(await replay_log(log, cluster, wanted, policies=policies))
             case Question.AUDIT:
                 return audit_answer(await audit_log(log, cluster))
             case Question.CALIBRATION:

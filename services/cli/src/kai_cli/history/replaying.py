@@ -16,8 +16,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.replay.moments import Moment, Range, range_of
-from kaicore.analysis.replay.replay import cycle_range, halves, replay_answer, replay_log
+from kaicore.analysis.replay.replay import cycle_range, halves, replay_log
 from kaicore.analysis.trial.dispatching.submitting import ChoiceReplay, replay_choices
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
@@ -185,7 +186,7 @@ async def replay(
             return _print_choices(await replay_choices(log), output)
     reports = await replayed(source, cycle, moments, processes, policies=policies)
     lines = (line for report in reports for line in report_lines(report))
-    print_answers([replay_answer(one) for one in reports], output, lambda: "\n".join(lines) or "the log is empty")
+    print_answers([spelled(one) for one in reports], output, lambda: "\n".join(lines) or "the log is empty")
     return 1 if any(report.differences for report in reports) else 0
 
 

@@ -145,28 +145,28 @@ async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> C
     Args:
         upto: the position that it must not be beyond; by default the log's end.
     """
-    end = (await log.head(cluster)).position if upto is None else upto
-    state = await saved(log, cluster, upto=end)
+    state = await saved(log, cluster, upto=upto)
     return state if state is not None else await _from_the_beginning(log, cluster)
 
 
-async def saved(log: EventLog, cluster: str, *, upto: int, beyond: int = -1) -> ClusterState | None:
+async def saved(log: EventLog, cluster: str, *, upto: int | None = None, beyond: int = -1) -> ClusterState | None:
     """Return the newest state that was saved, by itself, on the trail, or with a retired month; None where none is.
 
     Args:
-        upto, beyond: two positions: it is at or before the one, and behind the other.
+        upto: the position that it must not be beyond; by default the log's end.
+        beyond: the position that it must be beyond.
     """
-    read = partial(read_state, cluster)
+    end, read = (await log.head(cluster)).position if upto is None else upto, partial(read_state, cluster)
     snapshots = [await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=upto)]
     if (trail := trail_of(log)) is not None:
-        snapshots.append(await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=upto))
+        snapshots.append(await trail.load(cluster, schema=SNAPSHOT_SCHEMA, upto=end))
     # From an earlier one on, events are missing.
     first = max(await log.retired(cluster), beyond + 1)
     sound = [one for one in snapshots if one is not None and one.position >= first]
     for one in sorted(sound, key=lambda one: -one.position):
-        if (state := content(cluster, one, read, end=upto)) is not None:
+        if (state := content(cluster, one, read, end=end)) is not None:
             return state
-    kept = await newest_kept(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=read, upto=upto)
+    kept = await newest_kept(log, cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, read=read, upto=end)
     return kept if kept is not None and kept.position > beyond else None
 
 

@@ -1,6 +1,6 @@
 """Replay of a log, or of a range of it; and its audit: its hash chain, and whether any resource was promised twice.
 
-Reports of replays and of audits become answers here.
+Reports of audits become answers here.
 """
 
 from collections.abc import Callable, Mapping
@@ -183,15 +183,11 @@ async def _position_of(log: EventLog, cluster: str, stream: str, number: int) ->
     return 0, f"the one before it is {last}" if last else "there is none before it"
 
 
-async def promises_of(log: EventLog, cluster: str, *, upto: int) -> PromiseReport:
+async def checked_promises(log: EventLog, cluster: str, *, upto: int) -> PromiseCheck:
     """Check every decision of a cluster's log up to a position; where months have been retired, of what is left.
 
     Raises EventsRetired: months have been retired, and no sound state was kept with them.
     """
-    return (await _checked(log, cluster, upto=upto)).report
-
-
-async def _checked(log: EventLog, cluster: str, *, upto: int) -> PromiseCheck:
     while True:
         check = PromiseCheck(await first_state(log, cluster))
         with suppress(UnfoldableEvent):
@@ -242,18 +238,13 @@ async def audit_log(
     set_aside = tuple(record for record in decoded if isinstance(record, EventSetAside))
     if chain_only or not report.ok:
         return Audit(report, None, set_aside=set_aside)
-    check = await _checked(log, cluster, upto=report.head.position)
+    check = await checked_promises(log, cluster, upto=report.head.position)
     quarantined, left_out = tuple(check.state.quarantined.values()), tuple(left_out_of_cycles(check.state))
     return Audit(report, check.report, quarantined, set_aside, left_out)
 
 
 #: Of the log's end and of seals.
 _TIMES = frozenset({"recordedAt", "sealedAt"})
-
-
-def replay_answer(report: ReplayReport) -> object:
-    """Return a replay's report as it is sent and printed as JSON."""
-    return spelled(report)
 
 
 def audit_answer(audit: Audit) -> object:

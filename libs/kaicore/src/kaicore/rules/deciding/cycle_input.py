@@ -221,7 +221,7 @@ def cycle_input(  # long: one line for each field of the input
         resting=resting,
         now=now,
         cycle=cycle,
-        rejected_before=state.rejected_before,
+        rejected_before=state.rejections.count,
         unbound_claims=state.constraints.unbound_claims,
         given_devices=state.constraints.devices.given,
         leaving=[workloads.leaving[uid] for uid in sorted(workloads.leaving)],
@@ -408,24 +408,15 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
         state: as the cycle would find it.
         share: of the groups that the cycle would be for; None for all of them.
     """
-    if share is not None and not share.whole:
-        return not (
-            share.pending()
-            or any(map(share.has, state.workload_index.below))
-            or any(map(share.has, state.provisioning.standing))
-            or drains(state)
-            or probes_last_at(state)
-            or state.node_readiness.may_have_failed(state.charges.on_node)
-            or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
-        )
-    return (
-        not state.waiting
-        and not state.workload_index.below
-        and not state.node_readiness.may_have_failed(state.charges.on_node)
-        and not state.provisioning.standing
-        and not drains(state)
-        and not probes_last_at(state)
-        and all(why_not(state.pods[uid]) for uid in state.misaligned)
+    share = share or Share(state, "")
+    return not (
+        (state.waiting if share.whole else share.pending())
+        or any(map(share.has, state.workload_index.below))
+        or any(map(share.has, state.provisioning.standing))
+        or drains(state)
+        or probes_last_at(state)
+        or state.node_readiness.may_have_failed(state.charges.on_node)
+        or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
     )
 
 

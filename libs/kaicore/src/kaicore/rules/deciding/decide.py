@@ -147,17 +147,17 @@ class _Record:
     def cycle(self, config: EngineConfig, placements: Sequence[payloads.PodPlaced], given: CycleInput) -> Unit:
         """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
         state, summary, shard = self._state, self._summary, self._summary.shard
-        events = [self._about_shard(self._id, cycle_stream(shard), summary)]
+        events = [self._about_shard("cycle", summary, self._id)]
         if summary.config_digest not in state.configs:
             recorded = payloads.ConfigRecorded(digest=summary.config_digest, shard=shard, config=config.document())
-            events.append(self._about_shard(next(self._ids), f"config/{shard}", recorded))
+            events.append(self._about_shard("config", recorded))
         report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
         if report is not None:
-            events.append(self._about_shard(next(self._ids), f"queues/{shard}", report))
+            events.append(self._about_shard("queues", report))
         events += [self._event(f"suspect/{one.node}", one.node, one) for one in given.node_news]
         placed = {decision.uid for decision in placements}
         reports = waiting_reports(state, config, shard=shard, given=given, share=self._share, placed=placed)
-        events += [self._about_shard(next(self._ids), f"waiting/{shard}", waiting) for waiting in reports]
+        events += [self._about_shard("waiting", waiting) for waiting in reports]
         return Unit(tuple(events))
 
     def batch(self, batch: DecisionBatch) -> Unit:
@@ -255,16 +255,10 @@ class _Record:
             return self._event(f"node/{decision.node}", decision.node, decision)
         return self._event(f"pod/{decision.uid}", subject, decision)
 
-    def _about_shard(self, event_id: UUID, stream: str, payload: payloads.Payload) -> NewEvent:
-        return NewEvent(
-            id=event_id,
-            stream=stream,
-            payload=payload,
-            actor=self._actor,
-            occurred_at=self._summary.now,
-            subject=self._summary.shard,
-            correlation=self._summary.cycle,
-        )
+    def _about_shard(self, kind: str, payload: payloads.Payload, event_id: UUID | None = None) -> NewEvent:
+        shard, now, cycle = self._summary.shard, self._summary.now, self._summary.cycle
+        event_id = event_id or next(self._ids)
+        return NewEvent(event_id, f"{kind}/{shard}", payload, self._actor, now, shard, correlation=cycle)
 
     def _event(self, stream: str, subject: str, payload: payloads.Payload) -> NewEvent:
         summary = self._summary

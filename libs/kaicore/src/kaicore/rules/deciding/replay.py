@@ -10,7 +10,7 @@ The cycles of shadows are run again as well, on the state that they were decided
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -40,7 +40,6 @@ from kaicore.rules.events.payloads import (
     ShadowDecided,
 )
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.views import CycleView
 
 #: Differences that are kept in full; of further ones only the kind is counted.
 MOST_DIFFERENCES = 100
@@ -115,6 +114,12 @@ class ReplayReport:
     otherwise_kinds: dict[str, int] = field(default_factory=dict)
     found: list[DifferenceFound] = field(default_factory=list)
 
+    def count(self, engine_version: str) -> None:
+        """Count a cycle that was run again."""
+        self.cycles += 1
+        self.other_engine += engine_version != ENGINE_VERSION
+        self.engine_versions[engine_version] = self.engine_versions.get(engine_version, 0) + 1
+
     def differ(self, difference: Difference, *, other_engine: bool) -> None:
         """Take note of a difference; of a cycle that another engine decided it is none that there should not be."""
         kinds, kept = (self.otherwise_kinds, self.otherwise) if other_engine else (self.kinds, self.differences)
@@ -144,47 +149,6 @@ def merged(reports: Iterable[ReplayReport]) -> ReplayReport:
 
 
 _Decided = PodPlaced | PodNominated | EvictionDecided
-
-
-class ShadowReplay:
-    """Runs the cycles of shadows again as a replay passes the positions that they were decided on."""
-
-    def __init__(self, policies: PolicyBook = NO_POLICIES) -> None:
-        self._policies = policies
-        self._due: dict[int, list[tuple[int, ShadowDecided]]] = {}
-        #: By position of the record: what came out this time.
-        self._replayed: dict[int, ShadowDecided | None] = {}
-
-    def enter(self, position: int, recorded: ShadowDecided) -> None:
-        """Have a recorded cycle run again."""
-        self._due.setdefault(recorded.input_position, []).append((position, recorded))
-
-    def run_due(self, state: CycleView, settings: Callable[[int, str, str], EngineConfig]) -> None:
-        """Run the cycles that were decided on a state.
-
-        Args:
-            settings: returns the configuration of a cycle, by the position of its record, its id and the digest.
-        """
-        for position, recorded in self._due.pop(state.position, ()):
-            config = settings(position, recorded.cycle, recorded.config_digest)
-            self._replayed[position] = decide_in_shadow(state, config, now=recorded.now, policies=self._policies)
-
-    def compare(self, event: Event, report: ReplayReport) -> None:
-        """Compare a record with what came out this time, if its cycle was run again.
-
-        Args:
-            report: is called with the cycle and its differences.
-        """
-        recorded = decode_payload(event)
-        if not isinstance(recorded, ShadowDecided) or event.position not in self._replayed:
-            return
-        version = recorded.engine_version
-        report.cycles += 1
-        report.other_engine += version != ENGINE_VERSION
-        report.engine_versions[version] = report.engine_versions.get(version, 0) + 1
-        report.decisions += len(recorded.placed) + len(recorded.nominated) + len(recorded.evicted)
-        for difference in _differences(event.position, recorded, self._replayed.pop(event.position)):
-            report.differ(difference, other_engine=version != ENGINE_VERSION)
 
 
 def _differences(position: int, recorded: ShadowDecided, replayed: ShadowDecided | None) -> Iterator[Difference]:
@@ -315,7 +279,9 @@ class Replay:
         #: Cycles that are recorded, or have recorded decisions, and are not run again.
         self._skipped = {cycle for cycle, _ in state.last_cycles.values()}
         self._configs = dict(state.configs)
-        self._shadows = ShadowReplay(policies)
+        #: Recorded cycles of shadows, with their positions, by that of their input; and by position what came out.
+        self._shadows_due: dict[int, list[tuple[int, ShadowDecided]]] = {}
+        self._shadows: dict[int, ShadowDecided | None] = {}
         for event in known_beforehand:
             payload = decode_payload(event)
             if isinstance(payload, ConfigRecorded):
@@ -325,7 +291,7 @@ class Replay:
                 due = payload.input_position >= state.position
                 self.report.unreachable += event.position >= first and not due
                 if event.position >= first and due:
-                    self._shadows.enter(event.position, payload)
+                    self._shadows_due.setdefault(payload.input_position, []).append((event.position, payload))
             elif isinstance(payload, CycleCompleted):
                 if event.position >= first and payload.input_position >= state.position:
                     self._due.setdefault(payload.input_position, []).append((event, payload))
@@ -351,7 +317,7 @@ class Replay:
         if event.type == "CycleCompleted":
             self._begin(event)
         elif event.type == "ShadowDecided":
-            self._shadows.compare(event, self.report)
+            self._compare_shadow(event)
         elif event.type == "DifferenceFound":
             self._found(event)
         elif self._recording is not None:
@@ -386,7 +352,9 @@ class Replay:
         raise UnreplayableCycle(f"{about} {problem}")
 
     def _run_due(self) -> None:
-        self._shadows.run_due(self.state, self._settings)
+        for position, shadow in self._shadows_due.pop(self.state.position, ()):
+            config = self._settings(position, shadow.cycle, shadow.config_digest)
+            self._shadows[position] = decide_in_shadow(self.state, config, now=shadow.now, policies=self._policies)
         for event, recorded in self._due.pop(self.state.position, ()):
             config = self._settings(event.position, recorded.cycle, recorded.config_digest)
             self._proposals[recorded.cycle] = decide(
@@ -406,10 +374,7 @@ class Replay:
         if not isinstance(summary, CycleCompleted) or summary.cycle in self._skipped:
             return
         recording = _Recording(event.position, event.actor, summary, event.schema)
-        report, version = self.report, summary.engine_version
-        report.cycles += 1
-        report.other_engine += recording.other_engine
-        report.engine_versions[version] = report.engine_versions.get(version, 0) + 1
+        self.report.count(summary.engine_version)
         proposal = self._proposals.pop(summary.cycle, None)
         if proposal is not None:
             replayed, *reports = (new.payload for new in proposal.units[0].events if _compared(new.payload))
@@ -417,6 +382,16 @@ class Replay:
             recording.replayed, recording.result = replayed, proposal.result
             recording.expected = [*reports, *self._fresh(proposal, event.schema)]
         self._recording = recording
+
+    def _compare_shadow(self, event: Event) -> None:
+        """Compare a shadow's record with what came out this time, if its cycle was run again."""
+        recorded = decode_payload(event)
+        if not isinstance(recorded, ShadowDecided) or event.position not in self._shadows:
+            return
+        self.report.count(recorded.engine_version)
+        self.report.decisions += len(recorded.placed) + len(recorded.nominated) + len(recorded.evicted)
+        for difference in _differences(event.position, recorded, self._shadows.pop(event.position)):
+            self.report.differ(difference, other_engine=recorded.engine_version != ENGINE_VERSION)
 
     def _fresh(self, proposal: Proposal, schema: int) -> list[Payload]:
         """Return what is to be recorded of a cycle's batches: not those of which a stream has moved on by now."""

@@ -337,10 +337,6 @@ class ClusterState(PodIndexes):
             flavors = self.queue_registry.flavor_demand(*self.queue_of(entry), pod_class)
         return self.constraints.variant(pod_class, entry.pod, flavors, again=entry.charged)
 
-    def rejected_before(self, node: str, class_key: str) -> int:
-        """Return how often the node's kubelet has rejected pods of a class, or of the class that it is a variant of."""
-        return self.rejections.count(node, class_key)
-
     def failures_left(self, pod: Pod) -> FailuresLeft | None:
         """Return how many more failures the Job of a pod bears; None where evictions do not count as such."""
         owner = pod.owner

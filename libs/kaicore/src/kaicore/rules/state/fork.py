@@ -5,8 +5,8 @@ never changed (`ClusterState` itself makes such a shallow copy of an entry befor
 and decoding it is a copy as well, but takes several times as long.
 
 A restore point takes back what was tried: facts, and then other facts that undo them, leave no trace. Most follows from
-the present objects. Times, counts of changes and the past of groups do not. Each part that keeps such figures copies
-them and puts them back.
+the present objects. Times, counts of changes and the past of groups do not. Parts that keep such figures are copied
+and put back.
 """
 
 import gc
@@ -31,6 +31,9 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.pods.pod_entry import PodEntry, Remembered
 
+#: Parts of a state that keep what facts that undo others do not take back.
+_OF_THE_PAST = ("rejections", "node_readiness", "node_trials", "homes")
+
 
 class RestorePoint:
     """The figures of a state that facts change for good, as they were when it was taken.
@@ -46,20 +49,15 @@ class RestorePoint:
         together = () if known is None else known.together
         self._state = state
         self._clock = state.context.clock
-        self._rejections = state.rejections.copy()
-        self._readiness = state.node_readiness.copy()
-        self._trials = state.node_trials.copy()
-        self._homes = {key: list(homes) for key, homes in state.homes.items()}
+        self._parts = {name: _Fork().of(getattr(state, name)) for name in _OF_THE_PAST}
         self._workloads = index.records({group, *together, *index.needed_by.get(group, ())})
 
     def restore(self) -> None:
         """Put the figures back, after facts that take back all others; once."""
         state = self._state
         state.context.turn_back(self._clock)
-        state.rejections.restore(self._rejections)
-        state.node_readiness.restore(self._readiness)
-        state.node_trials.restore(self._trials)
-        state.homes = self._homes
+        for name, part in self._parts.items():
+            setattr(state, name, part)
         there = state.workload_index.workloads
         state.workload_index.restore([record for record in self._workloads if record.key in there])
 

@@ -130,7 +130,6 @@ class PromiseCheck:
 
     def _nodes(self, payload: payloads.Payload) -> set[str]:
         """Return the nodes that an event is about, as far as the state knows."""
-        node = getattr(payload, "node", "")
         match payload:
             case payloads.NodeObserved(node=observed):
                 return {observed.name}
@@ -140,10 +139,14 @@ class PromiseCheck:
                 entry = self.state.pods.get(pod.uid)
             case payloads.PodDeleted(uid=uid):
                 entry = self.state.pods.get(uid)
-            case payloads.TopologyDeleted() | payloads.PlacementObserved() | payloads.PodPlaced():
-                return {node}
-            case payloads.PodRejected() | payloads.BindFailed():
-                return {node}
+            case (
+                payloads.TopologyDeleted()
+                | payloads.PlacementObserved()
+                | payloads.PodPlaced()
+                | payloads.PodRejected()
+                | payloads.BindFailed()
+            ):
+                return {payload.node}
             case _:
                 return set()
         return {entry.node} if entry is not None and entry.node else set()

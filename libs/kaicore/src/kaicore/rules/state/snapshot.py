@@ -4,12 +4,14 @@ The schema is part of a snapshot's name: a program never reads a snapshot of ano
 back.
 """
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -237,16 +239,8 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     for item in record.priority_classes:
         state.group_table.priority_class(item.priority_class.name, item.priority_class.value)
     state.priority_classes = {item.priority_class.name: item for item in record.priority_classes}
-    state.constraints.restore(
-        namespaces=record.namespaces,
-        claims=record.claims,
-        volumes=record.volumes,
-        storage_classes=record.storage_classes,
-        budgets=record.budgets,
-    )
-    state.constraints.devices.restore(
-        record.device_slices, record.device_classes, record.resource_claims, record.device_taint_rules
-    )
+    for fact in _facts(record):
+        state.constraints.take(fact)
     for pod_class, identity, references in record.classes:
         state.class_registry.restore(pod_class, identity, references)
     columns, zones = state.columns, state.columns.zones
@@ -275,6 +269,19 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     for event in record.quarantined:
         state.close_quarantined(event.stream)
     return state
+
+
+def _facts(record: _StateRecord) -> Iterator[payloads.Payload]:
+    """Yield what a record has of the objects that constrain pods, as the facts that it came by."""
+    yield from map(payloads.NamespaceObserved, record.namespaces)
+    yield from map(payloads.PersistentVolumeClaimObserved, record.claims)
+    yield from map(payloads.PersistentVolumeObserved, record.volumes)
+    yield from map(payloads.StorageClassObserved, record.storage_classes)
+    yield from map(payloads.PodDisruptionBudgetObserved, record.budgets)
+    yield from map(payloads.DeviceTaintRuleObserved, record.device_taint_rules)
+    yield from map(payloads.ResourceSliceObserved, record.device_slices)
+    yield from map(payloads.DeviceClassObserved, record.device_classes)
+    yield from map(payloads.ResourceClaimObserved, record.resource_claims)
 
 
 def _sorted(facts: dict[_Key, _Fact]) -> list[_Fact]:

@@ -449,12 +449,10 @@ class ProvisioningClassNotAllowed(WorkReason, frozen=True, kw_only=True):
 
     provisioning_class: str
     allowed: str = ""
-
-    def __str__(self) -> str:
-        return (
-            f"asks for new nodes by ProvisioningClass {self.provisioning_class}, which the scheduler's settings do not "
-            f"allow; they allow {self.allowed}"
-        )
+    says: ClassVar[str] = (
+        "asks for new nodes by ProvisioningClass {provisioning_class}, which the scheduler's settings do not allow; "
+        "they allow {allowed}"
+    )
 
 
 class FitsIf(CodedReason, frozen=True, kw_only=True):

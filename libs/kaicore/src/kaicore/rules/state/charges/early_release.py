@@ -171,7 +171,9 @@ class EarlyReleases:
             the least that explains it; None if nothing does.
         """
         held = [self._holder(other) for other in self._charges.held_on(admission.node)]
-        others = [one for one in (*held, *self._ended_since(admission)) if one.uid != admission.uid]
+        # What held something by the account on which the pod was decided, or came later.
+        ended = [one for one in self.ended.get(admission.node, ()) if one.ended_at > admission.decided_at]
+        others = [one for one in (*held, *ended) if one.uid != admission.uid]
         decided = [one for one in others if one.charged_at < admission.charged_at]
         orders = [(decided, False), *((order, True) for order in _orders_by_age(admission, others))]
         if not last_resort:
@@ -202,10 +204,6 @@ class EarlyReleases:
                 return explanation
             nearly = nearly or explanation
         return nearly
-
-    def _ended_since(self, admission: KubeletAdmission) -> list[PodHolding]:
-        """Return the pods of a node that held something by the account on which a pod was decided, or came later."""
-        return [one for one in self.ended.get(admission.node, ()) if one.ended_at > admission.decided_at]
 
     def _predict_again(self, node: str, *, at: int, now: int) -> None:
         """Check what was decided on the account of a node before the log had something new about it.

@@ -9,7 +9,7 @@ Source of the effect of claims, volumes and storage classes: kube-scheduler's pl
 VolumeRestrictions.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -24,7 +24,12 @@ from kaicore.rules.model.pod import ClaimUse, Namespace, Pod, PodDisruptionBudge
 from kaicore.rules.model.selector import PodSelector, Requirement, Selection, meets
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.pods.pod_entry import EMPTY, PodEntry
-from kaicore.rules.state.registries.device_registry import DEVICE_FACTS, ClaimUsers, DeviceRegistry
+from kaicore.rules.state.registries.device_registry import (
+    DEVICE_FACTS,
+    ClaimUsers,
+    DeviceRegistry,
+    resource_claim_keys,
+)
 
 
 class SelectionIndex:
@@ -232,21 +237,9 @@ class VolumeRegistry:
         self.volumes: dict[str, PersistentVolume] = {}
         self.storage_classes: dict[str, StorageClass] = {}
         self._supply = supply
-        self._users = ClaimUsers()
+        self.users = ClaimUsers()
         #: Names of the volumes that name a claim, by the claim.
         self._kept: dict[str, set[str]] = {}
-
-    def add_pod(self, pod: Pod) -> None:
-        """Know of a pod that uses its claims; harmless when it is known."""
-        self._users.add(pod.uid, claim_keys(pod))
-
-    def remove_pod(self, pod: Pod) -> None:
-        """Forget a pod."""
-        self._users.remove(pod.uid, claim_keys(pod))
-
-    def users(self, key: str) -> Collection[str]:
-        """Return the uids of the pods that use a claim."""
-        return self._users.of(key)
 
     def volume_seen(self, volume: PersistentVolume) -> None:
         """A volume is new or changed."""
@@ -383,7 +376,7 @@ class VolumeRegistry:
 
     def _is_shared(self, claim: PersistentVolumeClaim) -> bool:
         """Tell whether the first of several pods decides where an open claim's volume will be."""
-        return not claim.bound and not claim.selected_node and self._users.is_shared(claim.key)
+        return not claim.bound and not claim.selected_node and self.users.is_shared(claim.key)
 
 
 def claim_keys(pod: Pod) -> Iterator[str]:
@@ -463,9 +456,9 @@ class ClusterConstraints:
             self.pod_gone(pod)
             return False
         if pod.claims:
-            self.volumes.add_pod(pod)
+            self.volumes.users.add(pod.uid, claim_keys(pod))
         if pod.resource_claims:
-            self.devices.add_pod(pod)
+            self.devices.users.add(pod.uid, resource_claim_keys(pod))
         return self._index.set_pod(pod)
 
     def pod_seen_again(self, pod: Pod) -> None:
@@ -475,9 +468,9 @@ class ClusterConstraints:
     def pod_gone(self, pod: Pod) -> None:
         """A pod is no more, or finished."""
         if pod.claims:
-            self.volumes.remove_pod(pod)
+            self.volumes.users.remove(pod.uid, claim_keys(pod))
         if pod.resource_claims:
-            self.devices.remove_pod(pod)
+            self.devices.users.remove(pod.uid, resource_claim_keys(pod))
         self._index.remove_pod(pod.uid)
 
     def remark(self, entry: PodEntry) -> bool:
@@ -515,7 +508,7 @@ class ClusterConstraints:
         """
         promised = dict(also)
         for key in claim_keys(pod):
-            for uid in sorted(self.volumes.users(key)):
+            for uid in sorted(self.volumes.users.of(key)):
                 volume = self._promised.get(uid, {}).get(key.partition("/")[2])
                 if volume is not None:
                     promised.setdefault(key, volume)
@@ -586,26 +579,6 @@ class ClusterConstraints:
                 self.budgets.pop(f"{namespace_name}/{name}", None)
             case _:
                 self.devices.take(payload)
-
-    # For snapshots.
-
-    def restore(
-        self,
-        *,
-        namespaces: Iterable[Namespace],
-        claims: Iterable[PersistentVolumeClaim],
-        volumes: Iterable[PersistentVolume],
-        storage_classes: Iterable[StorageClass],
-        budgets: Iterable[PodDisruptionBudget],
-    ) -> None:
-        """Put the facts back, before any pod."""
-        for namespace in namespaces:
-            self.take(payloads.NamespaceObserved(namespace))
-        self.volumes.claims = {claim.key: claim for claim in claims}
-        for volume in volumes:
-            self.volumes.volume_seen(volume)
-        self.volumes.storage_classes = {item.name: item for item in storage_classes}
-        self.budgets = {f"{budget.namespace}/{budget.name}": budget for budget in budgets}
 
     def _promise(self, uid: str, volumes: dict[str, str]) -> bool:
         before = self._promised.get(uid, {})

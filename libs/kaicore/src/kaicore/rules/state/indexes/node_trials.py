@@ -114,15 +114,6 @@ class NodeTrials(msgspec.Struct):
     works: dict[str, list[LastTrial]] = {}
     suspects: dict[str, SuspectNode] = {}
 
-    def copy(self) -> "NodeTrials":
-        """Return trials of its own."""
-        failures = {key: list(some) for key, some in self.failures.items()}
-        return NodeTrials(failures, {key: list(some) for key, some in self.works.items()}, dict(self.suspects))
-
-    def restore(self, other: "NodeTrials") -> None:
-        """Take over other trials, which are not used any more."""
-        self.failures, self.works, self.suspects = other.failures, other.works, other.suspects
-
     def ended(self, before: PodEntry, after: PodEntry, *, position: int, at: int) -> None:
         """Take in that a pod let go of its node (`at`: its recorded time, microseconds since the epoch)."""
         failed = _failed(before, after, at=at)

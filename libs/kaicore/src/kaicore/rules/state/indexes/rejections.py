@@ -35,17 +35,6 @@ class RejectionIndex:
         self.by_node: dict[str, dict[str, Rejection]] = {}
         self.changes: dict[str, int] = {}
 
-    def copy(self) -> "RejectionIndex":
-        """Return an index of its own with the same rejections and counts."""
-        other = RejectionIndex()
-        other.by_node = {node: dict(by_class) for node, by_class in self.by_node.items()}
-        other.changes = dict(self.changes)
-        return other
-
-    def restore(self, other: "RejectionIndex") -> None:
-        """Take over the rejections and counts of another index, which is not used any more."""
-        self.by_node, self.changes = other.by_node, other.changes
-
     def node_changed(self, node: str) -> None:
         """Something of a node changed."""
         self.changes[node] = self.changes.get(node, 0) + 1

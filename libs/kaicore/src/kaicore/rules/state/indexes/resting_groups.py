@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from kaicore.rules.engine.work.workload import RestingLine, Workload
 from kaicore.rules.events.payloads import WaitingPod
-from kaicore.rules.state.indexes.changed_keys import ChangedKeys
+from kaicore.rules.state.indexes.workload_index import ChangedKeys
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
 

@@ -294,7 +294,7 @@ class DeviceRegistry:
         #: By `namespace/name`.
         self.claims: dict[str, ResourceClaim] = {}
         self._supply = supply
-        self._users = ClaimUsers()
+        self.users = ClaimUsers()
         #: What decisions gave to claims for placed pods, by claim, by the pod's uid.
         self._promised: dict[str, dict[str, Allocation]] = {}
         self._of_pod: dict[str, Mapping[str, Allocation]] = {}
@@ -309,16 +309,6 @@ class DeviceRegistry:
     def classes(self) -> dict[str, DeviceClass]:
         """Device classes, by name."""
         return self.extended.classes
-
-    # Pods.
-
-    def add_pod(self, pod: Pod) -> None:
-        """Know of a pod that uses its claims; harmless when it is known."""
-        self._users.add(pod.uid, resource_claim_keys(pod))
-
-    def remove_pod(self, pod: Pod) -> None:
-        """Forget a pod."""
-        self._users.remove(pod.uid, resource_claim_keys(pod))
 
     def promise(self, pod: Pod, devices: Mapping[str, Allocation]) -> bool:
         """Have what a decision gave to a pod's claims counted, and nothing else; return whether anything changed.
@@ -375,23 +365,6 @@ class DeviceRegistry:
                 self._count(f"{namespace}/{name}")
             case _:
                 pass
-
-    def restore(
-        self,
-        slices: Iterable[ResourceSlice],
-        classes: Iterable[DeviceClass],
-        claims: Iterable[ResourceClaim],
-        taint_rules: Iterable[DeviceTaintRule],
-    ) -> None:
-        """Put the facts back, before any pod."""
-        for rule in taint_rules:
-            self.take(payloads.DeviceTaintRuleObserved(rule))
-        for one in slices:
-            self.take(payloads.ResourceSliceObserved(one))
-        self.classes.update((one.name, one) for one in classes)
-        self.extended.classes_changed()
-        for claim in claims:
-            self.take(payloads.ResourceClaimObserved(claim))
 
     # Questions of cycles.
 
@@ -475,7 +448,7 @@ class DeviceRegistry:
         for key in dict.fromkeys(resource_claim_keys(pod)):
             claim = self.claims.get(key)
             if claim is not None and ((again and claim.owner == pod.uid) or self.allocation(key) is None):
-                shared = key if self._users.is_shared(key) else ""
+                shared = key if self.users.is_shared(key) else ""
                 requests = tuple(map(self._with_class, claim.requests))
                 wanted.append((WantedClaim(requests, claim.constraints, shared), claim))
         extended = self.extended.requests(pod).requests

@@ -26,14 +26,6 @@ class NodeReadiness(msgspec.Struct):
     not_ready_since: dict[str, int] = {}
     deleted: set[str] = set()
 
-    def copy(self) -> "NodeReadiness":
-        """Return a copy of its own."""
-        return NodeReadiness(dict(self.not_ready_since), set(self.deleted))
-
-    def restore(self, other: "NodeReadiness") -> None:
-        """Take over what another one remembers, which is not used any more."""
-        self.not_ready_since, self.deleted = other.not_ready_since, other.deleted
-
     def node_seen(self, node: Node, *, at: int) -> None:
         """Take in a node as it is now."""
         self.deleted.discard(node.name)
