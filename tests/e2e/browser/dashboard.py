@@ -116,9 +116,14 @@ class Dashboard:
         self._loop.close()
 
 
+def taking_pictures() -> str:
+    """The folder that `KAI_TEST_PICTURES` names for pictures of the documentation; empty for none."""
+    return os.environ.get("KAI_TEST_PICTURES", "")
+
+
 def take_picture(page: Page, name: str) -> None:
-    """Write what a page shows into the folder that `KAI_TEST_PICTURES` names, for the documentation; else nothing."""
-    if folder := os.environ.get("KAI_TEST_PICTURES"):
+    """Write what a page shows into the folder of pictures, if there is one."""
+    if folder := taking_pictures():
         encoder = page.context.browser.new_page()  # type: ignore[union-attr]
         encoded = encoder.evaluate(_TO_WEBP, base64.b64encode(page.screenshot()).decode())
         (Path(folder) / f"dashboard-{name}.webp").write_bytes(base64.b64decode(encoded))
