@@ -153,6 +153,12 @@ def for_recorders(endpoint: _FunctionT) -> _FunctionT:
     return endpoint
 
 
+def seen_namespaces() -> frozenset[str] | None:
+    """Return the namespaces that the caller may see of the cluster; None for all of it."""
+    view = current_view()
+    return None if view.whole else view.namespaces
+
+
 def check_kind(kind: str, namespace: str) -> None:
     """Refuse to tell of what is in no namespace, or tells of others' work, unless the caller may see the whole cluster.
 

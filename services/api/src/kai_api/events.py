@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from kaicore.analysis.life.traces import (
     EventAnswer,
@@ -81,6 +81,22 @@ class _Wanted:
         )
 
 
+async def _selection(
+    stream: Annotated[list[str] | None, Query()] = None,
+    subject: str = "",
+    namespace: str = "",
+    type: Annotated[list[str] | None, Query()] = None,  # noqa: A002
+) -> _Wanted:
+    wanted = {FORMER_NAMES.get(name, name) for name in type or ()}
+    for name in wanted:
+        if name not in event_types():
+            raise HTTPException(400, f"type: no events are called {name!r}{did_you_mean(name, event_types())}")
+    return _Wanted(current_view(), frozenset(stream or ()), subject, namespace, frozenset(names_in_logs(wanted)))
+
+
+_Asked = Annotated[_Wanted, Depends(_selection)]
+
+
 def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two handlers, one parameter a line
     """Make the routes of events."""
     router = AnswerRouter()
@@ -94,14 +110,10 @@ def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two 
         *,
         after: PositionQuery = 0,
         limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 100,
-        stream: Annotated[list[str] | None, Query()] = None,
-        subject: str = "",
-        namespace: str = "",
-        type: Annotated[list[str] | None, Query()] = None,  # noqa: A002
+        wanted: _Asked,
         format: EventFormat | None = None,  # noqa: A002
     ) -> EventPage | Response:
         """Return events in order, those after a position; `next` is the next page's `after`."""
-        wanted = _wanted(stream, subject, namespace, type)
         head = (await log.head(cluster)).position
         page, reached = await _page(log, cluster, wanted, after=after, upto=head, limit=limit)
         following = request.url.include_query_params(after=reached)
@@ -122,15 +134,11 @@ def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two 
         cluster: str,
         *,
         after: Annotated[int | None, Query(ge=0, le=LARGEST_POSITION)] = None,
-        stream: Annotated[list[str] | None, Query()] = None,
-        subject: str = "",
-        namespace: str = "",
-        type: Annotated[list[str] | None, Query()] = None,  # noqa: A002
+        wanted: _Asked,
         format: EventFormat = "json",  # noqa: A002
         last_event_id: Annotated[str, Header()] = "",
     ) -> Response:
         """Send events as they are recorded, as server-sent events; `Last-Event-ID` is a position."""
-        wanted = _wanted(stream, subject, namespace, type)
         if last_event_id:
             if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 19:
                 raise HTTPException(400, f"Last-Event-ID: is no position: {last_event_id[:100]!r}")
@@ -184,14 +192,6 @@ class _Streams:
             self._of[caller] -= 1
             if not self._of[caller]:
                 del self._of[caller]
-
-
-def _wanted(streams: list[str] | None, subject: str, namespace: str, types: list[str] | None) -> _Wanted:
-    wanted = {FORMER_NAMES.get(name, name) for name in types or ()}
-    for name in wanted:
-        if name not in event_types():
-            raise HTTPException(400, f"type: no events are called {name!r}{did_you_mean(name, event_types())}")
-    return _Wanted(current_view(), frozenset(streams or ()), subject, namespace, frozenset(names_in_logs(wanted)))
 
 
 async def _page(

@@ -60,7 +60,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 
 from kai_api.answering import HIDDEN, AnswerRouter, encoded
-from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders, seen_of_hub
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders, seen_namespaces, seen_of_hub
 from kai_api.events import PositionQuery
 from kai_api.long_answers import (
     CLIENT_GONE,
@@ -151,10 +151,9 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> PodRecords:
         """Return what became of pods, those that are gone included, the last one first."""
-        view = current_view()
         return await history.pods(
             cluster,
-            namespaces=None if view.whole else view.namespaces,
+            namespaces=seen_namespaces(),
             namespace=namespace,
             name=name,
             group=group,
@@ -168,8 +167,7 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
     @for_namespaces
     async def jobs(cluster: str, wanted: AskedJobs) -> JobHistory:
         """Return what became of jobs: by attempts where one is named."""
-        view = current_view()
-        found = await history.jobs(cluster, wanted, namespaces=None if view.whole else view.namespaces)
+        found = await history.jobs(cluster, wanted, namespaces=seen_namespaces())
         if found is None:
             raise HTTPException(503, f"cluster {cluster}: its read models are not made yet")
         return found
@@ -241,18 +239,21 @@ def read_question(body: bytes) -> str:
         raise InvalidObject("question", "body", body[:100].decode(errors="replace"), str(error)) from error
 
 
-def as_page(response: Response) -> Response:
-    """Return an answer as a report."""
-    comparison = msgspec.json.decode(response.body, type=HistoryComparison)
-    return Response(page(comparison), media_type="text/html; charset=utf-8", headers=_HEADERS)
+def _compared_page(body: bytes) -> str:
+    return page(msgspec.json.decode(body, type=HistoryComparison))
 
 
-def as_shadow_page(response: Response) -> Response:
-    """Return a shadow's report with its simulated window as a page."""
-    report = msgspec.json.decode(response.body, type=ShadowReport)
+def _shadow_page(body: bytes) -> str:
+    report = msgspec.json.decode(body, type=ShadowReport)
     assert report.trajectory is not None
-    text = shadow.page(report, report.trajectory)
-    return Response(text, media_type="text/html; charset=utf-8", headers=_HEADERS)
+    return shadow.page(report, report.trajectory)
+
+
+def _as_page(response: Response, page_of: Callable[[bytes], str]) -> Response:
+    """Return an answer as a report; as it is where it is a refusal."""
+    if response.status_code != 200:
+        return response
+    return Response(page_of(bytes(response.body)), media_type="text/html; charset=utf-8", headers=_HEADERS)
 
 
 #: Seconds after which a client may ask again what too many others are asking.
@@ -299,7 +300,7 @@ def make_long_router(  # long: a route each
         """Simulate a window of history again with something different, and compare what comes of it."""
         question = read_question(await request.body())
         response = await ask(Question.WHAT_IF, cluster, request, {"question": question})
-        return as_page(response) if format == "html" and response.status_code == 200 else response
+        return _as_page(response, _compared_page) if format == "html" else response
 
     @router.get("/v1/clusters/{cluster}/shadow-report")
     async def shadow_report(
@@ -319,7 +320,7 @@ def make_long_router(  # long: a route each
             raise HTTPException(400, "format: html shows the simulated window; leave out simulate=false")
         options = {"scheduler": scheduler, "from": since, "to": until, "simulate": "yes" if simulate else None}
         response = await ask(Question.SHADOW, cluster, request, options)
-        return as_shadow_page(response) if format == "html" and response.status_code == 200 else response
+        return _as_page(response, _shadow_page) if format == "html" else response
 
     @router.get("/v1/clusters/{cluster}/report")
     async def report(
@@ -403,6 +404,11 @@ class Position(Answer, frozen=True, kw_only=True):
     position: int
 
 
+def time_now(at: str) -> int:
+    """Return the time, microseconds since the epoch, where a log goes on; 0 for a moment of the past."""
+    return 0 if at else time.time_ns() // 1000
+
+
 def read_rule(settings: Sequence[str]) -> Change | None:
     """Return the rule of other settings; None without any.
 
@@ -466,8 +472,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
         check_kind(kind, namespace)
-        now = 0 if at else time.time_ns() // 1000
-        return seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=at, now=now))
+        return seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=at, now=time_now(at)))
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     @for_namespaces
@@ -488,7 +493,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @router.get("/v1/clusters/{cluster}/reservations")
     async def reservations(cluster: str, *, at: str = "") -> ReservationsAnswer:
         """Return the reservations of nodes that stand, with what is in their way."""
-        return await inquiry.reservations(cluster, at=at, now=0 if at else time.time_ns() // 1000)
+        return await inquiry.reservations(cluster, at=at, now=time_now(at))
 
     @router.get("/v1/clusters/{cluster}/planned-reservation")
     async def planned_reservation(cluster: str, asked: AskedReservation) -> ReservationPlan:
@@ -504,8 +509,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @for_namespaces
     async def who(cluster: str, *, queue: str, settings: Settings = (), at: str = "") -> GpuHolders:
         """Say who has the GPUs that a queue is owed, by which rule, and what another rule would say."""
-        view, change = current_view(), read_rule(settings)
-        seen = None if view.whole else view.namespaces
+        change, seen = read_rule(settings), seen_namespaces()
         return await inquiry.who(cluster, queue, at=at, settings=settings, change=change, namespaces=seen)
 
     @router.get("/v1/clusters/{cluster}/topologies")
@@ -526,15 +530,14 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         """List pods, groups, queues, nodes or cycles; `next` is the next page's `after`, of the same moment."""
         if kind not in ROWS:
             raise HTTPException(404, f"no such list: {kind}; there are: {', '.join(ROWS)}")
-        view = current_view()
-        if not view.whole and kind not in _NAMESPACED:
+        seen = seen_namespaces()
+        if seen is not None and kind not in _NAMESPACED:
             raise HTTPException(403, f"{kind} are for callers who may see all of cluster {cluster}")
         skip, at = _cursor(after, at)
-        seen = None if view.whole else view.namespaces
         wanted = msgspec.structs.replace(wanted, skip=skip, namespaces=seen)
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
-        return await forecasts.listing(cluster, kind, wanted, at=at, now=0 if at else time.time_ns() // 1000)
+        return await forecasts.listing(cluster, kind, wanted, at=at, now=time_now(at))
 
     return router
 

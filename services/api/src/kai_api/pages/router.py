@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
@@ -26,7 +26,7 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.access.scopes import current_caller, current_view
 
-from kai_api.auth import check_kind, check_sees_hub, for_namespaces, seen_of_hub, sees_hub
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, seen_namespaces, seen_of_hub, sees_hub
 from kai_api.board import Board
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers, Question
@@ -59,7 +59,7 @@ from kai_api.pages.pods import (
     waiting_line,
 )
 from kai_api.pages.queues import queue_lines, queue_resources, queues_page
-from kai_api.routes import Settings, answered, client_gone, read_rule
+from kai_api.routes import Settings, answered, client_gone, read_rule, time_now
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000
@@ -96,6 +96,9 @@ def make_pages(  # long: one small handler for each page
     """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry, board.services)
+
+    async def ask(question: Question, cluster: str, options: Mapping[str, str], request: Request) -> Response:
+        return await answered(long_answers.ask(question, cluster, options, gone=client_gone(request)))
 
     add_reports(router, log, places)
 
@@ -165,9 +168,8 @@ def make_pages(  # long: one small handler for each page
         request: Request, cluster: str, at: str = "", queue: str = "", number: PageNumber = 1
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        view = current_view()
-        namespaces = None if view.whole else view.namespaces
-        model = visible_line(waiting_line(state, queue=queue, namespaces=namespaces, number=number), view)
+        line = waiting_line(state, queue=queue, namespaces=seen_namespaces(), number=number)
+        model = visible_line(line, current_view())
         return page(request, "pods/waiting.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/map")
@@ -196,8 +198,7 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/nodes/{node}")
     async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        now = 0 if at else time.time_ns() // 1000
-        return page(request, "nodes/node.html", frame=frame, model=node_page(state, node, now=now))
+        return page(request, "nodes/node.html", frame=frame, model=node_page(state, node, now=time_now(at)))
 
     @router.get("/clusters/{cluster}/queues")
     async def queues(request: Request, cluster: str, at: str = "", resource: str = "gpu") -> Response:
@@ -231,12 +232,7 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/reservations")
     async def reservations(request: Request, cluster: str, at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(
-            request,
-            "reservations.html",
-            frame=frame,
-            model=reservations_page(state, now=0 if at else time.time_ns() // 1000),
-        )
+        return page(request, "reservations.html", frame=frame, model=reservations_page(state, now=time_now(at)))
 
     @router.get("/clusters/{cluster}/services")
     async def services(request: Request, cluster: str, at: str = "") -> Response:
@@ -255,10 +251,9 @@ def make_pages(  # long: one small handler for each page
     async def who(request: Request, cluster: str, queue: str, settings: Settings = (), at: str = "") -> Response:
         place = await places.find(request, cluster, at)
         settings = tuple(one for one in settings if one.strip())
-        view, change = current_view(), read_rule(settings)
-        seen = None if view.whole else view.namespaces
+        change = read_rule(settings)
         frame, state = await place.look()
-        model = gpu_holders(state, queue, namespaces=seen, settings=settings, change=change)
+        model = gpu_holders(state, queue, namespaces=seen_namespaces(), settings=settings, change=change)
         return page(request, "who.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/cycles")
@@ -316,8 +311,7 @@ def make_pages(  # long: one small handler for each page
         place, report = await places.find(request, cluster, at), None
         if compare:
             options = {"scheduler": compare, "to": str(place.position)}
-            asked = long_answers.ask(Question.SHADOW, cluster, options, gone=client_gone(request))
-            answer = await answered(asked)
+            answer = await ask(Question.SHADOW, cluster, options, request)
             if answer.status_code != HTTPStatus.OK:
                 return answer
             report = msgspec.json.decode(answer.body, type=ShadowReport)
@@ -334,8 +328,7 @@ def make_pages(  # long: one small handler for each page
             since = time_text(frame.recorded_at - SPANS[window] * 1_000_000)
             question = HistoryQuestion(since=since, until=str(frame.position), policies=True)
             options = {"question": msgspec.json.encode(question).decode()}
-            asked = long_answers.ask(Question.WHAT_IF, cluster, options, gone=client_gone(request))
-            answer = await answered(asked)
+            answer = await ask(Question.WHAT_IF, cluster, options, request)
             if answer.status_code != HTTPStatus.OK:
                 return answer
             compared = msgspec.json.decode(answer.body, type=HistoryComparison)
