@@ -138,7 +138,7 @@ main.main()
 
 
 def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:
-    modules = "main", "asking.questions", "asking.status", "asking.service_logs", "running.fleet"
+    modules = "main", "asking.questions", "asking.status", "asking.service_logs", "running.preflight"
     code = f"import sys, kai_cli.{', kai_cli.'.join(modules)}; print(*(set({HEAVY!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

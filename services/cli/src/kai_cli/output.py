@@ -4,7 +4,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import indent
 from typing import Annotated, Literal, Protocol, Self, TypeVar
 
 import msgspec
@@ -164,6 +165,17 @@ def print_each(answers: Sequence[_OfMomentT], output: Output, text: Callable[[_O
             yield text(answer)
 
     print_answers(answers, output, lambda: "\n".join(each()))
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Write warnings to standard error."""
+    sys.stderr.writelines(f"kai: warning: {warning}\n" for warning in warnings)
+
+
+def aligned(rows: Sequence[Sequence[str]], *, between: str = "   ") -> list[str]:
+    """Return rows as lines with columns, whatever a terminal is: no colours, and nothing is cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [between.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def in_colour() -> bool:
@@ -389,4 +401,4 @@ def offer_lines(why: DispatchWhy) -> list[str]:
         )
         for offer in why.offers
     ]
-    return [f"  {line}" for line in table(head, rows).splitlines()]
+    return indent(table(head, rows), "  ").splitlines()

@@ -26,7 +26,7 @@ from kai_cli.history.exporting import moments_of
 from kai_cli.history.replaying import PolicySources, replayed, report_lines
 from kai_cli.history.report import report_from, report_rows, report_text
 from kai_cli.output import listing_text
-from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.sources.answers import Answers, open_answers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import opened_source
 from kai_cli.sources.source import AnswerSource
@@ -39,6 +39,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.deciding.replay import ReplayReport
 
 if TYPE_CHECKING:
+    from kai_cli.sources.answers import ApiAnswers
     from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 
 _AnswerT = TypeVar("_AnswerT")
@@ -209,7 +210,7 @@ class Ledger:
             self._source = opened
         answers, clusters = await self._stack.enter_async_context(open_answers(self._source, once=False))
         self._answers = answers
-        self._forecasts = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
+        self._forecasts = with_forecasts(answers)
         cluster = one_cluster(self._source, clusters)
         self._source = replace(self._source, cluster=cluster)
         return cluster

@@ -26,7 +26,7 @@ from kaicore.analysis.ask.answers import (
 )
 from kaicore.analysis.ask.audits.audit_answers import Span, SpanAnswer
 from kaicore.analysis.trial.history.alternative import HistoryQuestion
-from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.trial.history.comparison import compare_history
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import KaiError, UnknownSubject
 from kaicore.interpreter import version
@@ -117,8 +117,7 @@ class Tools:
         """
         async with self._asked(ctx, cluster) as (answers, name):
             about = read_subject(subject, None)
-            asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
-            now = time_of(self._source, at)
+            now, asked = time_of(self._source, at), with_forecasts(answers)
             why = await asked.why(name, about.kind, about.namespace, about.name, at=at, now=now)
         facts = msgspec.to_builtins(why) if whole else _short(why)
         more = "" if whole else "the whole explanation"
@@ -286,8 +285,7 @@ class Tools:
         question = HistoryQuestion(since=since, until=until, policies=True)
         async with self._asked(ctx, cluster) as (answers, name):
             if isinstance(answers, ApiAnswers):
-                body = await answers.what_if(name, msgspec.json.encode(question))
-                compared = msgspec.json.decode(body, type=HistoryComparison)
+                compared = await answers.what_if(name, question)
             else:
                 compared = await compare_history(answers.log, name, question, find_kubelets, policies=answers.policies)
         runs = {run.name: run for run in compared.runs}

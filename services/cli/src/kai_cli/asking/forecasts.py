@@ -6,8 +6,8 @@ See docs/how-to/before-submitting.md.
 import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.trial.submission.answers import StartsAnswer
 from kaicore.errors import ConfigurationError
@@ -17,6 +17,9 @@ from kai_cli.asking.subjects import Subject, read_subject
 from kai_cli.output import OutputFlag, Progress, print_answers, print_each
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
+
+if TYPE_CHECKING:
+    from kaicore.analysis.ask.queries import Inquiry
 
 
 def start_command(
@@ -48,9 +51,6 @@ async def starts_of(answers: Answers, cluster: str, subject: Subject, at: str = 
 
     Raises UnknownSubject: nothing is called so.
     """
-    if isinstance(answers, ApiAnswers):
-        body = await answers.starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
-        return msgspec.json.decode(body, type=StartsAnswer)
     return await with_forecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
 
 
@@ -83,25 +83,22 @@ async def _measure(source: AnswerSource, *, renew: bool) -> list[CalibrationAnsw
     async with open_answers(source) as (answers, clusters):
         if not clusters:
             raise ConfigurationError("the log is empty: there is no cluster")
-        ask = _calibration_by_api if isinstance(answers, ApiAnswers) else _calibration_by_log
-        return [await ask(answers, cluster, renew=renew) for cluster in clusters]
+        return [
+            await answers.calibration(cluster, renew=renew)
+            if isinstance(answers, ApiAnswers)
+            else await _calibration(answers, cluster, renew=renew)
+            for cluster in clusters
+        ]
 
 
-async def _calibration_by_api(answers: Answers, cluster: str, *, renew: bool) -> CalibrationAnswer:
-    assert isinstance(answers, ApiAnswers)
-    return msgspec.json.decode(await answers.calibration(cluster, renew=renew), type=CalibrationAnswer)
-
-
-async def _calibration_by_log(answers: Answers, cluster: str, *, renew: bool) -> CalibrationAnswer:
+async def _calibration(answers: "Inquiry", cluster: str, *, renew: bool) -> CalibrationAnswer:
     # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
     from kaicore.analysis.trial.submission.start_forecasts import (  # noqa: PLC0415
         keep_calibration,
         kept_calibration,
         measure_calibration,
     )
 
-    assert isinstance(answers, Inquiry)
     kept = None if renew else await kept_calibration(answers.log, cluster)
     if kept is not None:
         return kept

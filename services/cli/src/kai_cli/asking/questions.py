@@ -198,7 +198,7 @@ async def why(
     now = time_of(source, at)
 
     async def ask(answers: Answers, cluster: str) -> Why:
-        asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
+        asked = with_forecasts(answers)
         return await asked.why(cluster, about.kind, about.namespace, about.name, at=at, now=now)
 
     print_each(await ask_each(source, at, ask), output, why_text, at=at)
@@ -212,13 +212,13 @@ def time_of(source: AnswerSource, at: str) -> int:
     return 0 if at or source.file is not None else time.time_ns() // 1000
 
 
-def with_forecasts(answers: Answers) -> "StartForecasts":
-    """Return answers of the log itself with forecasts of starts."""
+def with_forecasts(answers: Answers) -> "ApiAnswers | StartForecasts":
+    """Return answers with forecasts of starts: an API has them itself."""
+    if isinstance(answers, ApiAnswers):
+        return answers
     # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
     from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415
 
-    assert isinstance(answers, Inquiry)
     return StartForecasts(answers)
 
 
@@ -289,7 +289,7 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
         await check_subjects(answers, clusters, kind, wanted, at=at)
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
-        listed = with_forecasts(answers) if kind == "groups" and not isinstance(answers, ApiAnswers) else answers
+        listed = with_forecasts(answers) if kind == "groups" else answers
         now = time_of(source, at)
         listings = [await listed.listing(cluster, kind, wanted, at=at, now=now) for cluster in clusters]
     print_answers(listings, output, lambda: "\n".join(_lines(listings, past=bool(at))) or "the log is empty")

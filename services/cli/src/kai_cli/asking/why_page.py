@@ -1,6 +1,7 @@
 """The page of `kai why`: first what is so and since when, then what is short, who is in the way, what would help."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from textwrap import indent
 
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.life.why_answers import (
@@ -13,6 +14,7 @@ from kaicore.analysis.life.why_answers import (
     SubGroupAnswer,
     TimelineStep,
 )
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.output import offer_lines, rows_text, shared_gpu_text, table, use_text
@@ -43,16 +45,16 @@ def _parts(why: Why) -> Iterator[list[str]]:
         yield list(_placement(why.placement))
     yield list(_ends(why))
     if why.queue is not None:
-        yield ["account:", _indented(rows_text("queues", [why.queue]))]
+        yield ["account:", indent(rows_text("queues", [why.queue]), "  ")]
     if why.node is not None and why.node.zones:
         yield [f"zones, predicted {why.node.kubelet}:"]
         yield [f"  {zone.name}: {use_text(zone.resources)}" for zone in why.node.zones]
     if why.node is not None and why.node.gpus:
         yield ["GPUs that are opened for sharing:", *(f"  {shared_gpu_text(gpu)}" for gpu in why.node.gpus)]
     if why.sub_groups:
-        yield ["members:", _indented(_sub_groups(why.sub_groups))]
+        yield ["members:", indent(_sub_groups(why.sub_groups), "  ")]
     if why.pods:
-        yield ["pods:", _indented(rows_text("pods", why.pods))]
+        yield ["pods:", indent(rows_text("pods", why.pods), "  ")]
     if len(why.timeline) > 1:
         yield ["timeline:", *map(_step, why.timeline)]
     if why.story:
@@ -76,7 +78,7 @@ def _attempts(attempts: AttemptsAnswer) -> list[str]:
     if not attempts.last_cycle:
         return ["  no cycle has run since"]
     looked_at = attempts.tried + attempts.skipped
-    cycles = f"{attempts.cycles} cycle{'' if attempts.cycles == 1 else 's'} since"
+    cycles = f"{plural(attempts.cycles, 'cycle')} since"
     if attempts.looked_from:
         cycles += f" (looked at: the {looked_at} from position {attempts.looked_from} on)"
     held = f"; in {attempts.skipped} it was not allowed to start" if attempts.skipped else ""
@@ -101,7 +103,7 @@ def _reasons(why: Why) -> Iterator[str]:
     if why.reasons and why.reasons_position:
         yield f"  the last cycle found, at position {why.reasons_position}, when its turn came:"
     for reason in why.reasons:
-        pods = "" if why.kind == "Pod" else f"{reason.pods} pod{'' if reason.pods == 1 else 's'}: "
+        pods = "" if why.kind == "Pod" else f"{plural(reason.pods, 'pod')}: "
         more = [text for text in reason.details if text not in said]
         said.update(more)
         yield f"  - {pods}{reason.message}"
@@ -114,7 +116,7 @@ def _short(why: Why) -> list[str]:
         rows = [(one.node, _amounts(one.missing) or "-", _zones(one), "; ".join(one.reasons)) for one in why.nodes]
         lines += [
             f"closest nodes at position {why.position}:",
-            _indented(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows)),
+            indent(table(("NODE", "LACKS", "BY ZONE", "IN THE WAY"), rows), "  "),
         ]
         lines += [f"  zones of {nodes} predicted {text}" for text, nodes in _kubelets(why.nodes).items()]
     for domain in why.domains:
@@ -123,7 +125,7 @@ def _short(why: Why) -> list[str]:
             f"best domain: {name} of {domain.topology}: needed {domain.needed} {domain.unit}, has {domain.has}"
         )
     if why.queues:
-        lines += ["queues:", _indented(rows_text("queues", why.queues))]
+        lines += ["queues:", indent(rows_text("queues", why.queues), "  ")]
     return lines
 
 
@@ -148,7 +150,7 @@ def _amounts(amounts: Mapping[str, str]) -> str:
 
 
 def _blocker(one: BlockerAnswer) -> list[str]:
-    pods = f"{one.pods} pod{'' if one.pods == 1 else 's'}"
+    pods = plural(one.pods, "pod")
     fits = "it fits without them" if one.suffices else "on the closest node"
     verdict = "; ".join(one.because)
     queue = f", queue {one.queue}" if one.queue else ""
@@ -217,8 +219,8 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
         for policy in dict.fromkeys(name for one in placed.nodes for name in one.policies):
             heads.append(policy)
             rows = [(*row, str(one.policies.get(policy, 0))) for row, one in zip(rows, placed.nodes, strict=True)]
-        yield _indented(table(heads, rows))
-        able = f"{placed.able} {'node' if placed.able == 1 else 'nodes'} could take it"
+        yield indent(table(heads, rows), "  ")
+        able = f"{plural(placed.able, 'node')} could take it"
         shown = f", of which these {len(placed.nodes)} are the best" if placed.able > len(placed.nodes) else ""
         yield f"  {able}{shown}; {placed.strategy}"
     yield from (f"  not: {text}" for text in placed.ruled_out)
@@ -307,7 +309,3 @@ def _sub_group(one: SubGroupAnswer) -> tuple[str, ...]:
         for level, counted in one.domains.items()
     )
     return (one.name or "(all)", *map(str, counts), one.constraint or "-", domains)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

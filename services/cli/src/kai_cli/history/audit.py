@@ -31,7 +31,7 @@ from kaicore.ledger.log.seals.deposits import Deposit, closing, open_deposit
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import EventSetAside, Undecodable
-from kaicore.rules.events.reasons.base import gpu_hours_text
+from kaicore.rules.events.reasons.base import gpu_hours_text, plural
 from kaicore.rules.model.quantity import readable_amount
 from kaicore.rules.state.promises import OverCommitOrigin, PromiseReport
 
@@ -271,7 +271,7 @@ def node_text(audit: NodeAudit) -> str:
         rows = [[*row[:-1], text, row[-1]] for row, text in zip(rows, gpus, strict=True)]
     parts = [
         f"{asked}node {audit.node}, {_span_text(audit.span)}: {len(audit.holdings)} pods held it{unsure}, "
-        f"{len(audit.rejections)} rejected, zones unknown {len(audit.gaps)} time{'' if len(audit.gaps) == 1 else 's'}",
+        f"{len(audit.rejections)} rejected, zones unknown {plural(len(audit.gaps), 'time')}",
         *_unnamed(audit),
         "",
         table(head, rows),

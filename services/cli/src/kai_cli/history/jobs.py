@@ -9,14 +9,13 @@ from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.history.report import ReportOutput, print_rows
 from kai_cli.output import Progress, print_data, table
-from kai_cli.sources.answers import ApiAnswers
+from kai_cli.sources.answers import named_api
 from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
+from kai_cli.sources.log_access import open_cluster_log
 from kai_cli.sources.source import ANY_ANSWER, AnswerSource, FromFlag, SourceFlags, ToFlag
 
 
@@ -73,10 +72,9 @@ _POD_HEAD = (
 
 async def _history(source: AnswerSource, wanted: JobQuestion) -> JobHistory:
     if source.api_named:
-        api = ApiAnswers(source.api() or "", source.api_token())
-        return await api.jobs(one_cluster(source, [row.name for row in await api.clusters()]), wanted)
-    async with open_log(source) as log:
-        cluster = one_cluster(source, without_hub(await log.clusters()))
+        api, clusters = await named_api(source)
+        return await api.jobs(one_cluster(source, clusters), wanted)
+    async with open_cluster_log(source) as (log, cluster):
         kept = ReadModels(log, ViewStore(log.connections)) if isinstance(log, PostgresLog) else None
         found = None if kept is None else await kept.jobs(cluster, wanted)
         if found is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from textwrap import indent
 from typing import Annotated
 
 import msgspec
@@ -282,7 +283,7 @@ def _in_full(difference: Difference) -> Iterator[str]:
         names = present.__struct_fields__
         rows = [(name, _value(recorded, name), _value(replayed, name)) for name in names]
     cells = [(" " if mine == theirs else "*", name, _cut(mine), _cut(theirs)) for name, mine, theirs in rows]
-    yield from (f"    {line}" for line in table(("", "FIELD", "RECORDED", "REPLAYED"), cells).splitlines())
+    yield from indent(table(("", "FIELD", "RECORDED", "REPLAYED"), cells), "    ").splitlines()
 
 
 def _value(payload: msgspec.Struct | None, name: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.ask.hours.report import (
     CapacityHours,
@@ -23,10 +22,10 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import read_file
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table
-from kai_cli.sources.answers import ApiAnswers
+from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table, warn
+from kai_cli.sources.answers import named_api
 from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log, open_log_as_owner
+from kai_cli.sources.log_access import open_cluster_log, open_log_as_owner
 from kai_cli.sources.source import ANY_ANSWER, ANY_LOG, AnswerSource, FromFlag, LogSourceFlags, SourceFlags, ToFlag
 
 ReportOutput = Annotated[
@@ -60,7 +59,7 @@ def show(
     answer = asyncio.run(report_from(source, question))
     if answer.unpriced:
         models = ", ".join(model or "GPUs without a model" for model in answer.unpriced)
-        sys.stderr.write(f"kai: warning: no price for {models}: what held them has no cost\n")
+        warn([f"no price for {models}: what held them has no cost"])
     match output:
         case "table":
             print(report_text(answer))
@@ -88,14 +87,11 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
 async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageReport:
     """Return the report, from the API that is named, else counted here."""
     if source.api_named:
-        api = ApiAnswers(source.api() or "", source.api_token())
-        cluster = one_cluster(source, [row.name for row in await api.clusters()])
+        api, clusters = await named_api(source)
         asked = {"by": question.by, "month": question.month, "from": question.since, "to": question.until}
         prices = [f"{model}={price}" for model, price in question.prices.items()]
-        body = await api.usage_report(cluster, {**asked, "price": prices})
-        return msgspec.json.decode(body, type=UsageReport)
-    async with open_log(source) as log:
-        cluster = one_cluster(source, without_hub(await log.clusters()))
+        return await api.usage_report(one_cluster(source, clusters), {**asked, "price": prices})
+    async with open_cluster_log(source) as (log, cluster):
         with Progress("counting") as progress:
             return await usage_report(log, cluster, question, progress=progress)
 
@@ -124,8 +120,7 @@ async def verify(*, month: str, source: LogSourceFlags = ANY_LOG, output: Output
     Args:
         month: by UTC, such as 2026-11.
     """
-    async with open_log(source) as log:
-        cluster = one_cluster(source, without_hub(await log.clusters()))
+    async with open_cluster_log(source) as (log, cluster):
         with Progress("counting") as progress:
             answer = await verify_month(log, cluster, month, progress=progress)
     print_answer(answer, output, lambda: check_text(answer))

@@ -10,11 +10,9 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted
-from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.output import OutputFlag, print_answer, table
-from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
+from kai_cli.sources.log_access import open_cluster_log
 from kai_cli.sources.source import ANY_LOG, LogSourceFlags
 
 
@@ -81,8 +79,8 @@ def _text(setting: PolicySetting) -> str:
 
 async def history(*, source: LogSourceFlags = ANY_LOG, output: OutputFlag = "table") -> None:
     """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed."""
-    async with open_log(source) as log:
-        steps = await policy_steps(log, one_cluster(source, without_hub(await log.clusters())))
+    async with open_cluster_log(source) as (log, cluster):
+        steps = await policy_steps(log, cluster)
     print_answer(steps, output, lambda: steps_text(steps))
 
 

@@ -12,8 +12,7 @@ from kaicore.errors import ConfigurationError
 
 from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.api_requests import request_api
-from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
+from kai_cli.sources.log_access import open_cluster_log
 from kai_cli.sources.source import ANY_ANSWER, AnswerSource, SourceFlags
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -67,20 +66,16 @@ def listing_text(rows: list[PolicyInputRow]) -> str:
 async def _listed(source: AnswerSource) -> list[PolicyInputRow]:
     if url := _address(source):
         return msgspec.json.decode(request_api(url, source.api_token()), type=list[PolicyInputRow])
-    async with open_log(source) as log:
-        inquiry = Inquiry(log)
-        cluster = one_cluster(source, [row.name for row in await inquiry.clusters()])
-        return input_rows((await inquiry.state_at(cluster)).policy_inputs)
+    async with open_cluster_log(source) as (log, cluster):
+        return input_rows((await Inquiry(log).state_at(cluster)).policy_inputs)
 
 
 async def _record(source: AnswerSource, asked: PolicyInputRequest) -> str:
     if url := _address(source):
         request_api(url, source.api_token(), method="POST", body=msgspec.json.encode(asked))
         return source.cluster or ""
-    async with open_log(source) as log:
-        inquiry = Inquiry(log)
-        cluster = one_cluster(source, [row.name for row in await inquiry.clusters()])
-        known = (await inquiry.state_at(cluster)).policy_inputs
+    async with open_cluster_log(source) as (log, cluster):
+        known = (await Inquiry(log).state_at(cluster)).policy_inputs
         await record_input(log, cluster, asked, known, by=_BY, actor=_BY)
         return cluster
 

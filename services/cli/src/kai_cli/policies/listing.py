@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from textwrap import indent
 
 import msgspec
 from kaicore.policy import MOST, Point, Policy, PolicyBand
@@ -194,6 +195,5 @@ def _policy_text(row: PolicyRow) -> str:
     ]
     if row.arguments:
         arguments = [(one.name, str(one.value), str(one.default), one.meaning) for one in row.arguments]
-        text = table(("ARGUMENT", "VALUE", "DEFAULT", "MEANING"), arguments)
-        lines += [f"  {line}" for line in text.splitlines()]
+        lines.append(indent(table(("ARGUMENT", "VALUE", "DEFAULT", "MEANING"), arguments), "  "))
     return "\n".join(lines)

@@ -5,7 +5,6 @@ the API server next to them. So the cluster needs no address that the hub can re
 """
 
 import asyncio
-import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from kai_cli.running.clusters import Kubeconfigs, absolute_kubeconfigs, register
 from kai_cli.running.ports import Ports
 from kai_cli.running.preflight import check_database, check_nats
 from kai_cli.running.processes import ProcessSpec, SupervisedProcess
+from kai_cli.running.stack import node_secret
 from kai_cli.running.up import interruption, print_line
 from kai_cli.sources.paths import check_cluster_name, data_directory
 
@@ -101,10 +101,7 @@ async def _agent(
 def _specs(
     root: Path, ports: Ports, cluster: str, common: Mapping[str, str], kubeconfigs: Kubeconfigs | None
 ) -> list[ProcessSpec]:
-    secret = root / "node-token-secret"
-    if not secret.exists():
-        secret.touch(mode=0o600)
-        secret.write_text(secrets.token_urlsafe(32))
+    secret = node_secret(root)
     specs = []
     for service in ("watcher", "binder", "ingest"):
         environment = dict(common)

@@ -113,7 +113,7 @@ def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
     return settings if settings.gpu_sharing else None
 
 
-def _node_secret(home: Path) -> Path:
+def node_secret(home: Path) -> Path:
     """Return the file with the secret of nodes' tokens; it is made once."""
     file = home / "node-token-secret"
     if not file.exists():
@@ -377,7 +377,7 @@ class Stack:
             cluster = RunningCluster(for_people, for_people)
         await self._make_reservation_namespace(spec, cluster)
         self._report(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
-        node_secret = _node_secret(home)
+        secret = node_secret(home)
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster), cluster=spec.name)
@@ -406,7 +406,7 @@ class Stack:
             binder = access("binder") | _sharing(spec.scheduler_config)
             specs += self._instances(f"{spec.name}-binder", "kai_binder.main", binder, named=True)
         if spec.exporter:
-            ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
+            ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(secret)}
             if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:
                 ingest = {"KAI_TOKEN_REVIEW": "true"}
             ingest |= access("ingest")
@@ -416,7 +416,7 @@ class Stack:
                     "KAI_CLUSTER": spec.name,
                     "KAI_INGEST_URL": self._address(f"{spec.name}-ingest"),
                     "KAI_PODRESOURCES_DIR": str(home / "podresources"),
-                    "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
+                    "KAI_NODE_TOKEN_SECRET_FILE": str(secret),
                     # Simulated kubelets write state files with each change.
                     "KAI_QUIET_INTERVAL_S": "300",
                 }

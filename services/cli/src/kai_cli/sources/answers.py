@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from kaicore.analysis.ask.answers import (
+    CalibrationAnswer,
     ClusterRow,
     ClusterSummary,
     DiffAnswer,
@@ -41,9 +42,14 @@ if TYPE_CHECKING:
         ReservationQuestion,
         ReservationsAnswer,
     )
+    from kaicore.analysis.ask.hours.report import UsageReport
     from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
     from kaicore.analysis.ask.queries import Inquiry
     from kaicore.analysis.ask.standings import PriorityAnswer
+    from kaicore.analysis.trial.history.alternative import HistoryQuestion
+    from kaicore.analysis.trial.history.comparison import HistoryComparison
+    from kaicore.analysis.trial.shadow import ShadowReport
+    from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -143,17 +149,23 @@ class ApiAnswers:
         ends = _ends(span)
         return await self._get(EvictionAudit, "clusters", cluster, "audit", "evictions", **ends, namespace=namespace)
 
-    async def calibration(self, cluster: str, *, renew: bool) -> bytes:
-        """Return how often forecasts of starts came true, as JSON."""
-        return await self._bytes("clusters", cluster, "calibration", query={"renew": renew})
+    async def calibration(self, cluster: str, *, renew: bool) -> CalibrationAnswer:
+        """Return how often forecasts of starts came true."""
+        return await self._get(CalibrationAnswer, "clusters", cluster, "calibration", renew=renew)
 
-    async def shadow_report(self, cluster: str, **asked: str) -> bytes:
-        """Return what a shadow's decisions come to, as JSON; `asked` is the question's query."""
-        return await self._bytes("clusters", cluster, "shadow-report", query=asked, answer_s=LONG_ANSWER_S)
+    async def shadow_report(self, cluster: str, **asked: str) -> "ShadowReport":
+        """Return what a shadow's decisions come to; `asked` is the question's query."""
+        from kaicore.analysis.trial.shadow import ShadowReport  # noqa: PLC0415
 
-    async def usage_report(self, cluster: str, asked: Mapping[str, object]) -> bytes:
-        """Return who held how many GPU-hours, as JSON; `asked` is the question's query."""
-        return await self._bytes("clusters", cluster, "report", query=asked, answer_s=LONG_ANSWER_S)
+        body = await self._bytes("clusters", cluster, "shadow-report", query=asked, answer_s=LONG_ANSWER_S)
+        return msgspec.json.decode(body, type=ShadowReport)
+
+    async def usage_report(self, cluster: str, asked: Mapping[str, object]) -> "UsageReport":
+        """Return who held how many GPU-hours; `asked` is the question's query."""
+        from kaicore.analysis.ask.hours.report import UsageReport  # noqa: PLC0415
+
+        body = await self._bytes("clusters", cluster, "report", query=asked, answer_s=LONG_ANSWER_S)
+        return msgspec.json.decode(body, type=UsageReport)
 
     async def jobs(self, cluster: str, wanted: "JobQuestion") -> "JobHistory":
         """Return what became of jobs."""
@@ -162,17 +174,26 @@ class ApiAnswers:
         flags = {_ENDS.get(name, name): value for name, value in msgspec.to_builtins(wanted).items()}
         return await self._get(JobHistory, "clusters", cluster, "history", "jobs", **flags)
 
-    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
-        """Return when what waits is likely to start, as JSON."""
-        return await self._bytes("clusters", cluster, "start", kind, name, query={"namespace": namespace, "at": at})
+    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> "StartsAnswer":
+        """Return when what waits is likely to start."""
+        from kaicore.analysis.trial.submission.answers import StartsAnswer  # noqa: PLC0415
 
-    async def what_if(self, cluster: str, question: bytes) -> bytes:
-        """Return a window of history simulated again, as JSON; so is the question."""
-        return await self._bytes("clusters", cluster, "what-if", body=question, answer_s=LONG_ANSWER_S)
+        return await self._get(StartsAnswer, "clusters", cluster, "start", kind, name, namespace=namespace, at=at)
 
-    async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
-        """Return what would become of manifests, as JSON."""
-        return await self._bytes("clusters", cluster, "submit", query={"at": at}, body=manifests)
+    async def what_if(self, cluster: str, question: "HistoryQuestion") -> "HistoryComparison":
+        """Return a window of history simulated again."""
+        from kaicore.analysis.trial.history.comparison import HistoryComparison  # noqa: PLC0415
+
+        asked = msgspec.json.encode(question)
+        body = await self._bytes("clusters", cluster, "what-if", body=asked, answer_s=LONG_ANSWER_S)
+        return msgspec.json.decode(body, type=HistoryComparison)
+
+    async def submit(self, cluster: str, manifests: Mapping[str, object], *, at: str = "") -> "SubmitAnswer":
+        """Return what would become of the manifests of a List."""
+        from kaicore.analysis.trial.submission.answers import SubmitAnswer  # noqa: PLC0415
+
+        body = await self._bytes("clusters", cluster, "submit", query={"at": at}, body=msgspec.json.encode(manifests))
+        return msgspec.json.decode(body, type=SubmitAnswer)
 
     async def position(self, cluster: str, *, at: str = "") -> int:
         """Return the position of a moment of a cluster's log."""
@@ -242,6 +263,12 @@ _ENDS = {"since": "from", "until": "to"}
 Answers: TypeAlias = "ApiAnswers | Inquiry"
 
 
+async def named_api(source: AnswerSource) -> tuple[ApiAnswers, list[str]]:
+    """Return the API that is named, and its clusters. Raises ApiUnreachable: it does not answer."""
+    api = ApiAnswers(source.api() or "", source.api_token())
+    return api, [row.name for row in await api.clusters()]
+
+
 @asynccontextmanager
 async def open_answers(
     source: AnswerSource, *at: str, since: str = "", once: bool = True
@@ -291,17 +318,15 @@ async def ask_each(
 
 @asynccontextmanager
 async def _open(source: AnswerSource, *, once: bool) -> AsyncIterator[tuple[Answers, list[str]]]:
-    address = source.api()
-    if address is not None:
-        api = ApiAnswers(address, source.api_token())
+    if source.api() is not None:
         try:
-            there_are = [row.name for row in await api.clusters()]
+            answers_and_clusters = await named_api(source)
         except ApiUnreachable as error:
             if source.api_named:
                 raise
             sys.stderr.write(f"kai: {error}; asking the log itself\n")
         else:
-            yield api, there_are
+            yield answers_and_clusters
             return
     # Folding needs the engine, NumPy and the database's driver.
     from kai_cli.sources.log_access import open_log_answers  # noqa: PLC0415

@@ -16,9 +16,11 @@ from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
 from kaicore.ledger.log.snapshots import take_state
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.embedded import EmbeddedPostgres, embedded_url_of
 
 from kai_cli.output import Progress
+from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.paths import LOOK_S, PATIENCE_S, DataDirectory, data_directory, try_lock
 from kai_cli.sources.source import AnswerSource, LogSource
 
@@ -47,6 +49,13 @@ async def open_log(source: LogSource) -> AsyncIterator[EventLog]:
         with TemporaryDirectory(prefix="kai-retired-") as scratch:
             async with with_retired(log, source.retired, Path(scratch)) as whole:
                 yield whole
+
+
+@asynccontextmanager
+async def open_cluster_log(source: LogSource) -> AsyncIterator[tuple[EventLog, str]]:
+    """Open the log likewise, and yield it with the one of its clusters that is meant."""
+    async with open_log(source) as log:
+        yield log, one_cluster(source, without_hub(await log.clusters()))
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Topologies, nodes and pods of manifests, and the shape of a pod of a manifest."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.topology.book import TopologyBook
 
+from kai_cli.output import warn
 from kai_cli.sources.manifests import Manifest, read_files, read_manifests
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -92,8 +92,7 @@ def answer_of_files(files: list[Path], wanted: TopologyQuestion) -> TopologiesAn
         UnknownSubject: there is no topology of the name.
     """
     objects = read_topologies(read_files(files))
-    for warning in objects.warnings:
-        sys.stderr.write(f"kai: warning: {warning}\n")
+    warn(objects.warnings)
     columns = NodeColumns()
     for name in sorted(objects.nodes):
         columns.set_node(objects.nodes[name], columns.row(name))

@@ -23,7 +23,7 @@ from kaicore.rules.model.quantity import readable_amount
 from kaicore.spelling import did_you_mean
 from msgspec.structs import replace
 
-from kai_cli.output import as_of, print_data
+from kai_cli.output import aligned, as_of, print_data
 from kai_cli.sources.answers import Answers, ask_each
 from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.svg import picture
@@ -242,9 +242,9 @@ def _topology(topology: TopologyAnswer, narrowing: Narrowing) -> list[str]:
         for level in _levels_above_nodes(topology)
         if level.outside
     ]
-    lines += _table(_level_rows(topology))
+    lines += aligned(_level_rows(topology))
     shown, hidden = _few_enough(topology, narrowing)
-    lines += ["", *_table([_head(shown), *(_row(prefix, one) for prefix, one in _walk(shown.domains, ""))])]
+    lines += ["", *aligned([_head(shown), *(_row(prefix, one) for prefix, one in _walk(shown.domains, ""))])]
     return lines + hidden
 
 
@@ -310,11 +310,6 @@ def _amount(resource: DomainResource) -> str:
 def _segments(counts: Sequence[SegmentCount]) -> str:
     """Return how many segments there are of which size, such as `6x1 3x2 1x4`."""
     return " ".join(f"{one.count}x{one.size}" for one in counts if one.count)
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _walk(domains: Sequence[DomainAnswer], prefix: str) -> Iterator[tuple[str, DomainAnswer]]:

@@ -12,6 +12,7 @@ from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 
+from kai_cli.output import warn
 from kai_cli.running.load import service_kubeconfig
 
 Object = dict[str, Any]
@@ -115,8 +116,7 @@ async def dump(
     async with KubeClient(configured_access(str(service_kubeconfig(data_dir, cluster, kubeconfig)))) as client:
         one = Dump(client)
         items = await one.objects()
-    for warning in one.warnings:
-        sys.stderr.write(f"kai: warning: {warning}\n")
+    warn(one.warnings)
     if not items:
         raise ConfigurationError("nothing could be listed that matters to scheduling")
     document = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}

@@ -1,12 +1,10 @@
 """`kai shadow`: what a shadow's decisions come to, beside what the other scheduler did; and who of the two decides."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.trial.shadow import ShadowReport, page, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
@@ -17,8 +15,8 @@ from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.model.replicas import promoted_shadow, replicas_stream
 from kaicore.spelling import did_you_mean
 
-from kai_cli.output import OutputFlag, Progress, print_answer, table
-from kai_cli.sources.answers import ApiAnswers
+from kai_cli.output import OutputFlag, Progress, print_answer, table, warn
+from kai_cli.sources.answers import named_api
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.policies import book_of
@@ -64,8 +62,7 @@ def report(
     if html is not None and not simulate:
         raise ConfigurationError("--html: shows the simulated window; leave out --no-simulate")
     answer = asyncio.run(_report(source, scheduler, since, until, policy, simulate=simulate))
-    for note in answer.trajectory.notes if answer.trajectory is not None else ():
-        sys.stderr.write(f"kai: warning: {note}\n")
+    warn(() if answer.trajectory is None else answer.trajectory.notes)
     if html is not None and answer.trajectory is not None:
         write_page(html, page(answer, answer.trajectory))
     print_answer(answer, output, lambda: report_text(answer))
@@ -75,10 +72,9 @@ async def _report(
     source: AnswerSource, scheduler: str, since: str, until: str, policy: Sequence[str], *, simulate: bool
 ) -> ShadowReport:
     if source.api_named:
-        api = ApiAnswers(source.api() or "", source.api_token())
-        cluster = _cluster(source, [row.name for row in await api.clusters()])
+        api, clusters = await named_api(source)
         asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
-        return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
+        return await api.shadow_report(_cluster(source, clusters), **asked)
     book = book_of(policy)
     async with open_log(source) as log:
         cluster = _cluster(source, without_hub(await log.clusters()))

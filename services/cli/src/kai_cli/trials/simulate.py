@@ -18,6 +18,7 @@ from kaicore.analysis.trial.simulation.outcome import Phase
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
@@ -25,7 +26,7 @@ from kaicore.runtime.policies.guard import TimeAndMemory
 from kaicore.runtime.shard_settings import read_shard_settings
 from kaicore.spelling import did_you_mean
 
-from kai_cli.output import Progress, print_data
+from kai_cli.output import Progress, aligned, print_data, warn
 from kai_cli.sources.manifests import STDIN, read_files
 
 _HEADER: tuple[str, ...] = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")
@@ -47,7 +48,7 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
         rows = [(*row, place) for row, place in zip(rows, (_TOPOLOGY, *places), strict=True)]
     if any(pod.gpus for pod in shown):
         rows = [(*row, parts) for row, parts in zip(rows, ("GPUS", *map(_gpus, shown)), strict=True)]
-    lines = _columns(rows) if shown else []
+    lines = aligned(rows, between="  ") if shown else []
     for phase in (Phase.EVICTED, Phase.REJECTED, Phase.NOMINATED, Phase.PENDING):
         lines += _explained(phase, [pod for pod in outcome.pods if pod.phase is phase])
     lines += [f"  ! {name}: {text}" for name, notes in outcome.notes.items() for text in notes]
@@ -71,11 +72,6 @@ def _gpus(pod: PodOutcome) -> str:
 
 def _amounts(held: Amounts) -> str:
     return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in sorted(held.items()))
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _explained(phase: Phase, pods: Iterable[PodOutcome]) -> list[str]:
@@ -115,11 +111,11 @@ def _sum(outcome: Outcome) -> str:
             counts.append(f"{number} {phase.lower()}")
     if before:
         counts.append(f"{before} had a node before")
-    cycles = f"{outcome.cycles} cycle{'' if outcome.cycles == 1 else 's'}"
+    cycles = plural(outcome.cycles, "cycle")
     if outcome.seconds > outcome.cycles:
         cycles += f" in {_duration(outcome.seconds)} of simulated time"
     hint = "" if outcome.nodes else " (no nodes: add their manifests, or --profile demo24)"
-    return f"{outcome.nodes} node{'' if outcome.nodes == 1 else 's'}, {cycles}: {', '.join(counts)}{hint}"
+    return f"{plural(outcome.nodes, 'node')}, {cycles}: {', '.join(counts)}{hint}"
 
 
 def simulate_command(
@@ -175,9 +171,7 @@ def simulate_command(
             world, settings, kubelets=kubelets, cycles=cycles, wait=wait, policies=policies, on_cycle=progress
         )
         outcome = asyncio.run(simulated)
-    strangers = [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
-    for warning in [*strangers, *world.warnings]:
-        sys.stderr.write(f"kai: warning: {warning}\n")
+    warn([*(f"skipped {where}: not a Kubernetes object" for where in reading.strangers), *world.warnings])
     _write(outcome, output)
 
 

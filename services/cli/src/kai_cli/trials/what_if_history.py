@@ -4,7 +4,6 @@ The runs stand side by side, then who gains and who loses.
 """
 
 import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +15,9 @@ from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, 
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
-from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import Output, OutputFlag, Progress, print_answer, table
-from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
+from kai_cli.output import Output, OutputFlag, Progress, print_answer, table, warn
+from kai_cli.sources.log_access import open_cluster_log
 from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag
 
 _ORDER = (Fares.LOSES, Fares.MIXED, Fares.GAINS, Fares.SAME)
@@ -160,8 +157,7 @@ def answer_history(
         policies: the code of those that the settings name.
     """
     comparison = asyncio.run(compared_history(source, question, policies))
-    for note in comparison.notes:
-        sys.stderr.write(f"kai: warning: {note}\n")
+    warn(comparison.notes)
     if html is not None:
         # Templates take a while to load, and a table needs none.
         from kaicore.analysis.trial.history.page import page  # noqa: PLC0415
@@ -174,8 +170,7 @@ async def compared_history(
     source: LogSource, question: HistoryQuestion, policies: PolicyBook = NO_POLICIES
 ) -> HistoryComparison:
     """Return history simulated again, of the one cluster that is meant."""
-    async with open_log(source) as log:
-        cluster = one_cluster(source, without_hub(await log.clusters()))
+    async with open_cluster_log(source) as (log, cluster):
         with Progress("simulating history") as progress:
             return await compare_history(log, cluster, question, find_kubelets, policies=policies, progress=progress)
 

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated
 
 import msgspec
@@ -12,9 +13,10 @@ from cyclopts import Parameter
 from kaicore.analysis.trial.simulation.manifest_text import Located
 from kaicore.analysis.trial.submission.answers import SubmitAnswer, SubmittedGroup, SubmittedPod
 from kaicore.errors import ConfigurationError
+from kaicore.rules.events.reasons.base import plural
 
-from kai_cli.output import OutputFlag, as_of, print_answers, table
-from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.output import OutputFlag, as_of, print_answers, table, warn
+from kai_cli.sources.answers import ApiAnswers, open_answers
 from kai_cli.sources.manifests import check_submitted, read_files
 from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
 
@@ -58,16 +60,18 @@ async def _submit(source: AnswerSource, objects: Sequence[Located], at: str) -> 
     async with open_answers(source, at) as (answers, clusters):
         if not clusters:
             raise ConfigurationError("the log is empty: there is no cluster to submit to")
-        ask = _by_api if isinstance(answers, ApiAnswers) else _by_log
-        return [await ask(answers, cluster, objects, at) for cluster in clusters]
+        if isinstance(answers, ApiAnswers):
+            return [await _by_api(answers, cluster, objects, at) for cluster in clusters]
+        # Folding needs the engine, NumPy and the database's driver.
+        from kaicore.analysis.trial.submission.submit import Submissions  # noqa: PLC0415
+
+        submissions = Submissions(answers)
+        return [await submissions.submit(cluster, objects, at=at) for cluster in clusters]
 
 
-async def _by_api(answers: Answers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
-    assert isinstance(answers, ApiAnswers)
+async def _by_api(answers: ApiAnswers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
     manifests = {"apiVersion": "v1", "kind": "List", "items": [item.object for item in objects]}
-    answer = msgspec.json.decode(
-        await answers.submit(cluster, msgspec.json.encode(manifests), at=at), type=SubmitAnswer
-    )
+    answer = await answers.submit(cluster, manifests, at=at)
 
     def in_files(lines: Iterable[str]) -> list[str]:
         return [_ITEM.sub(lambda place: objects[int(place[1])].where, line) for line in lines]
@@ -75,18 +79,9 @@ async def _by_api(answers: Answers, cluster: str, objects: Sequence[Located], at
     return msgspec.structs.replace(answer, problems=in_files(answer.problems), warnings=in_files(answer.warnings))
 
 
-async def _by_log(answers: Answers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
-    # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.trial.submission.submit import Submissions  # noqa: PLC0415
-
-    assert isinstance(answers, Inquiry)
-    return await Submissions(answers).submit(cluster, objects, at=at)
-
-
 def _text(answer: SubmitAnswer, *, named: bool, at: str) -> str:
     """Return what would become of manifests, for people; warnings and problems go to stderr."""
-    sys.stderr.writelines(f"kai: warning: {warning}\n" for warning in answer.warnings)
+    warn(answer.warnings)
     sys.stderr.writelines(f"kai: {problem}\n" for problem in answer.problems)
     head = f"{as_of(answer.position, answer.recorded_at)}\n" if at else ""
     head += f"cluster {answer.cluster}:\n" if named else ""
@@ -102,7 +97,7 @@ def _text(answer: SubmitAnswer, *, named: bool, at: str) -> str:
 
 def _others_text(others: Sequence[SubmittedPod]) -> str:
     """Say which waiting pods the same cycle places, so that what the reasons call free is less than what was free."""
-    pods = f"{len(others)} pod{'' if len(others) == 1 else 's'}"
+    pods = plural(len(others), "pod")
     named = ", ".join(f"{one.namespace}/{one.name} on {one.node}" for one in others[:_MOST_OTHERS])
     more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
     return f"the same cycle places {pods} that waited before: {named}{more}; the reasons count their room as taken"
@@ -114,7 +109,7 @@ def group_text(group: SubmittedGroup) -> str:
     lines = [f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}{queue}: {group.message}"]
     placed = [pod for pod in group.pods if pod.node]
     if placed:
-        lines += [f"  {line}" for line in _pods_table(placed[:_MOST_PODS]).split("\n")]
+        lines.append(indent(_pods_table(placed[:_MOST_PODS]), "  "))
         lines += [f"  and {len(placed) - _MOST_PODS} more"] if len(placed) > _MOST_PODS else []
     if group.evictions:
         lines.append("  evicted for it:")
