@@ -81,7 +81,6 @@ MEANINGS = (
     # They decide anew all that was decided since.
     (r"(?<=report )--month 2026-11 --by team --prices prices\.csv", "--by team --prices prices.csv"),
     (r"(?<=report )--from -7d", "--from -1h"),
-    (r"(?<=spot_last\.py )--from -7d", "--from 1 --to 200"),
     (r"(?<=what-if policies )--from -168h", "--from 1 --to 200"),
     (r"(?<=what-if history )--from -10m", "--from 1 --to 200"),
     (r"--from A --to B", "--from 1 --to 200"),
@@ -250,10 +249,12 @@ def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 #: They ask no server: `tests/unit/cli/test_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
+#: Each command of it is run by `test_tutorial_of_policies.py`.
+TUTORIAL = "docs/how-to/write-a-policy.md:"
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
 DECIDES_ANEW = (
-    *("kai what-if history", "kai what-if policies", "kai what-if --from"),
-    *("kai policy try", "kai replay --from"),
+    *("kai what-if calibration", "kai what-if history", "kai what-if policies", "kai what-if --from"),
+    "kai replay --from",
 )
 
 
@@ -265,7 +266,11 @@ def short() -> list[tuple[str, str]]:
         if not line.startswith((*GOES_ON, *ASKS_NOTHING, THE_DEMONSTRATION)) and FOLLOWING not in line
     ]
     return sorted(
-        ending if "KAI_TEST_LONG" in os.environ else _told_apart(ending),
+        (
+            one
+            for one in (ending if "KAI_TEST_LONG" in os.environ else _told_apart(ending))
+            if not one[0].startswith(TUTORIAL)
+        ),
         key=lambda one: not one[1].removeprefix(".venv/bin/").startswith(DECIDES_ANEW),
     )
 
@@ -352,9 +357,6 @@ def demonstration() -> Iterator[Shell]:
         autoscaling = (ROOT / "docs/how-to/autoscaling.md").read_text()
         (here / "settings.yaml").write_text(autoscaling.partition("```yaml\n")[2].partition("```")[0])
         (here / "prices.csv").write_text("model,price\n*,2\n")
-        policy = (ROOT / "docs/how-to/write-a-policy.md").read_text()
-        (here / "spot_last.py").write_text(policy.partition("```python\n")[2].partition("```")[0])
-        (here / "trial.yaml").write_text(policy.partition("```yaml\n")[2].partition("```")[0])
         shutil.copytree(ROOT / "docs/how-to/topologies", here / "docs/how-to/topologies")
         (here / "nodes.csv").write_text(NODES_CSV)
         (here / "pods.csv").write_text(PODS_CSV)
@@ -421,6 +423,16 @@ def test_what_the_demonstration_says_to_try_is_run_as_it_is_printed(demonstratio
         pass
 
 
+def test_readme_shows_how_answers_begin(demonstration: Shell) -> None:
+    readme = (ROOT / "README.md").read_text()
+    asked = re.findall(r"^\$ \.venv/bin/(kai .*)$", readme, flags=re.MULTILINE)
+    assert len(asked) >= 4
+    for line in asked:
+        done = demonstration.run(line)
+        shown = readme.partition(f"{line}\n")[2].partition("\n")[0]
+        assert (done.returncode, done.stdout.startswith(shown.split(":")[0].split("  ")[0])) == (0, True), (line, done)
+
+
 @pytest.mark.parametrize("start", RUN_ELSEWHERE)
 def test_a_command_that_is_run_elsewhere_is_shown_and_run_there(start: str) -> None:
     file, call = RUN_ELSEWHERE[start]
@@ -457,7 +469,8 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
 #: Whole stacks that other tests start: `tests/chaos/test_second_instances.py`, `tests/chaos/test_agent_dials_out.py`,
 #: `tests/e2e/test_shadow.py`, `tests/e2e/test_autoscaling.py`; two clusters are the demonstration itself. That of one
 #: kubeconfig per service is started by `tests/e2e/test_stack.py`, while `tests/unit/cli/test_kubeconfigs.py` says which
-#: one a service gets that is not named. Here only with KAI_TEST_LONG=1.
+#: one a service gets that is not named. That of a profile's file is `tests/e2e/test_own_cluster.py`'s, and
+#: `tests/unit/cli/test_openb.py` loads the one that a trace makes. Here only with KAI_TEST_LONG=1.
 STARTED_ELSEWHERE = (
     "--ha",
     "--compact",
@@ -466,6 +479,7 @@ STARTED_ELSEWHERE = (
     "--kubeconfig",
     "--scheduler-config",
     "--clusters",
+    "--profile trace/profile.yaml",
 )
 
 

@@ -161,14 +161,6 @@ def test_a_child_that_inherited_the_lock_keeps_it_after_its_parents_end() -> Non
         DataDirectory(root).lock().release()
 
 
-def test_a_data_directory_that_is_a_file_or_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}/file"):
-        DataDirectory(tmp_path / "file").lock()
-    with pytest.raises(ConfigurationError, match=f"{tmp_path}/file"):
-        DataDirectory(tmp_path / "file" / "below").lock()
-
-
 def test_a_stack_whose_process_id_is_another_process_now_does_not_run() -> None:
     with scratch_directory() as root:
         directory = DataDirectory(root)
