@@ -36,9 +36,7 @@ JOBS = "/apis/batch/v1/namespaces/{namespace}/jobs"
 PODS = "/api/v1/namespaces/{namespace}/pods"
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return TWO_ALIGNED_NODES
+FLEET = TWO_ALIGNED_NODES
 
 
 async def add_definitions(cluster: Cluster) -> None:

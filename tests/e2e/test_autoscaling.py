@@ -19,7 +19,8 @@ pytestmark = [
     pytest.mark.skipif(foreign_kubeconfig() is not None, reason="the simulated autoscaler is for simulated clusters"),
 ]
 
-ONE_NODE_AND_TWO_IN_RESERVE = """
+#: One node, and two in reserve.
+FLEET = """
 autoscaler: {delay: 300ms}
 groups:
   - name: cpu
@@ -33,21 +34,11 @@ groups:
 
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests"
 
-CONFIG = """
+SETTINGS = """
 provisioning:
   class_name: best-effort-atomic-scale-up.autoscaling.x-k8s.io
   backoff_us: 1000000
 """
-
-
-@pytest.fixture
-def cluster_profile() -> str:
-    return ONE_NODE_AND_TWO_IN_RESERVE
-
-
-@pytest.fixture
-def scheduler_config() -> str:
-    return CONFIG
 
 
 def gang(name: str, count: int) -> dict[str, Any]:

@@ -91,9 +91,7 @@ async def test_every_rendered_object_and_definition_is_accepted(values: Json) ->
                 await client.delete(f"/api/v1/namespaces/{name}")
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return "demo24"
+FLEET = "demo24"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.live_stack import LiveStack, pod_manifest, running_on
 from tests.e2e.test_adopting import PODS, object_at, take_away
 from tests.e2e.test_under_kueue import (
-    cluster_profile,
+    FLEET,
     has,
     job,
     let_go,
@@ -29,7 +29,7 @@ from tests.e2e.test_under_kueue import (
     workload,
 )
 
-__all__ = ["cluster_profile"]
+__all__ = ["FLEET"]
 
 pytestmark = [
     pytest.mark.slow,

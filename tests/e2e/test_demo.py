@@ -73,8 +73,7 @@ def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None
     assert re.search(r"placements of [1-9]\d* pods, as observed:\n +[1-9]\d* as predicted, to the amount\n", report)
     assert "    on other zones\n" not in report
     assert report.rstrip().endswith("all checks passed")
-    # A log of two clusters: the first one is meant.
-    asked = kai("why", "default/never-fits", "--data-dir", str(root / "data"), timeout=PATIENCE_S)
+    asked = kai("why", "default/never-fits", "--cluster=demo", "--data-dir", str(root / "data"), timeout=PATIENCE_S)
     assert (asked.returncode, asked.stdout.startswith("default/never-fits: pending")) == (0, True), asked
 
 

@@ -54,9 +54,7 @@ _PYTORCH_JOBS = {
 }
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return steps.FOUR_ALIGNED_NODES
+FLEET = steps.FOUR_ALIGNED_NODES
 
 
 def in_queue(name: str) -> Json:

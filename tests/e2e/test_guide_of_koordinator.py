@@ -26,9 +26,7 @@ _GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/podgroup
 _GANG = "gang.scheduling.koordinator.sh"
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return steps.FOUR_ALIGNED_NODES
+FLEET = steps.FOUR_ALIGNED_NODES
 
 
 def gang(name: str, least: int) -> Json:

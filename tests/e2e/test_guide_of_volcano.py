@@ -25,9 +25,7 @@ _GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{namespace}/podgroups"
 _VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return steps.FOUR_ALIGNED_NODES
+FLEET = steps.FOUR_ALIGNED_NODES
 
 
 def volcano_job(name: str, scheduler: str, *, workers: int, gpus: int = 2, seconds: float | None = None) -> Json:

@@ -14,19 +14,10 @@ pytestmark = pytest.mark.slow
 
 GPU = "nvidia.com/gpu"
 
-CONFIG = """
+SETTINGS = """
 repair_after_us: 100000
 """
-
-
-@pytest.fixture
-def cluster_profile() -> str:
-    return TWO_GPU_NODES
-
-
-@pytest.fixture
-def scheduler_config() -> str:
-    return CONFIG
+FLEET = TWO_GPU_NODES
 
 
 def job(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.yaml_text import load_yaml_all
 
-from tests.e2e.cluster import Cluster, foreign_kubeconfig
+from tests.e2e.cluster import Cluster, cluster_of, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, pod_manifest, running
 from tests.given.cluster.fleets import TWO_ALIGNED_NODES
 from tests.unit.docs.test_migration_guides import manifests
@@ -25,10 +25,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def cluster_profile(monkeypatch: pytest.MonkeyPatch) -> str:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setenv("KAI_DEFAULT_SCHEDULER", "true")
     monkeypatch.setenv("KAI_DEMONSTRATION", "true")
-    return TWO_ALIGNED_NODES
+    with cluster_of(TWO_ALIGNED_NODES) as made:
+        yield made
 
 
 @pytest.fixture

@@ -29,9 +29,7 @@ GPU = "nvidia.com/gpu"
 _KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return FOUR_ALIGNED_NODES
+FLEET = FOUR_ALIGNED_NODES
 
 
 def queues(*, gpus: int, topology: bool = False) -> list[Json]:

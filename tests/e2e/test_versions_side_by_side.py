@@ -79,9 +79,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def cluster_profile() -> str:
-    return TWO_GPU_NODES
+FLEET = TWO_GPU_NODES
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """The servers of `kai up`."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kai_cli.main import app
 from kai_cli.running import up as module
+from kai_cli.running.stack import ClusterSpec
+from kaicore.errors import KaiError
 
 from tests.given.servers.servers import scratch_directory
 
@@ -30,6 +33,31 @@ def test_without_a_name_they_are_the_embedded_ones(monkeypatch: pytest.MonkeyPat
     for name in ("KAI_DATABASE_URL", "KAI_NATS_URL"):
         monkeypatch.delenv(name, raising=False)
     assert servers_of(monkeypatch) == (None, None)
+
+
+async def test_a_hub_that_does_not_start_ends_kai_up_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clusters:
+        """The hub's clusters of a stack, of which the hub does not get ready."""
+
+        def __init__(self, *_: object) -> None:
+            self.hub_started = asyncio.Event()
+
+        async def register_own_first(self) -> None: ...
+
+        async def run(self) -> None:
+            raise KaiError("hub is not ready after 120 s")
+
+    class Stack:
+        async def start(self) -> None: ...
+
+        async def add_cluster(self, spec: object) -> None: ...
+
+    monkeypatch.setattr(module, "_keeping", Clusters)
+    limit = asyncio.timeout(5)
+    with pytest.raises(KaiError, match="hub is not ready"):
+        async with limit:
+            await module._start(Stack(), [ClusterSpec(name="a"), ClusterSpec(name="b")])
+    assert not limit.expired()
 
 
 def servers_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[Any, Any]:

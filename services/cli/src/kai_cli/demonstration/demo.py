@@ -56,7 +56,7 @@ from kai_cli.running.hints import how_to_ask, kai
 from kai_cli.running.load import Loader
 from kai_cli.running.registered_clusters import RegisteredClusters
 from kai_cli.running.stack import DEMO_PROFILE, IMPORTED, ClusterSpec, Stack
-from kai_cli.running.up import interruption, print_line
+from kai_cli.running.up import first_error, interruption, print_line
 from kai_cli.sources.manifests import Manifest, read_manifests
 from kai_cli.sources.paths import ONCE, DataDirectory, RunningCluster, data_directory
 
@@ -369,12 +369,7 @@ async def _show(stack: Stack, workload: list[Manifest], clusters: int, *, life_s
                 print_line(f"three teams bring work from now on: {asking}")
                 tasks.create_task(life.run(seconds=life_s))
     except ExceptionGroup as errors:
-        raise _first(errors) from errors
-
-
-def _first(errors: ExceptionGroup) -> Exception:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
+        raise first_error(errors) from errors
 
 
 async def _follow_the_examples(stack: Stack, cluster: RunningCluster) -> None:
@@ -388,15 +383,10 @@ async def _keep_two(stack: Stack, first: ClusterSpec) -> None:
     """Add a second cluster and the hub, and keep the clusters as the hub's log says until cancelled."""
     keeping = RegisteredClusters(stack, [first, _SECOND], report=print_line)
     await keeping.register_own_first()
-    following = asyncio.create_task(keeping.run())
-    try:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(keeping.run())
         await keeping.hub_started.wait()
         print_line(f"a second cluster and the hub of both: {kai(stack.directory, 'submit', 'FILE')}")
-        await following
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
 
 
 async def _compare(stack: Stack, workload: list[Manifest]) -> DemoReport:

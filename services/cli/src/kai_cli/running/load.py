@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
+from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.spelling import did_you_mean
 
 from kai_cli.output import Progress
-from kai_cli.running.up import print_line
+from kai_cli.running.up import first_error, print_line
 from kai_cli.sources.current_cluster import current_cluster
 from kai_cli.sources.manifests import Manifest, read_manifests
 from kai_cli.sources.paths import data_directory
@@ -131,8 +131,7 @@ async def load(
             with Progress("creating objects") as progress:
                 loaded = await Loader(client).create(manifests, on_progress=progress)
     except ExceptionGroup as errors:
-        first = next(error for error in errors.exceptions if isinstance(error, KaiError))
-        raise first from errors
+        raise first_error(errors) from errors
     for kind in sorted({*loaded.created, *loaded.present}):
         more = f", {loaded.present[kind]} there already" if loaded.present[kind] else ""
         print_line(f"{kind}: {loaded.created[kind]} created{more}")

@@ -154,18 +154,23 @@ async def _start(stack: Stack, specs: list[ClusterSpec]) -> None:
         await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
     else:
         await stack.start_with(specs[0])
-    following = asyncio.create_task(_follow_hub(stack, specs) if keeping is None else keeping.run())
     try:
-        if keeping is not None:
-            await keeping.hub_started.wait()
-        for line in how_to_ask(stack.directory, *(("cluster list", "get dispatches") if keeping is not None else ())):
-            print_line(line)
-        print_line("Ctrl-C stops it.")
-        await following
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_follow_hub(stack, specs) if keeping is None else keeping.run())
+            if keeping is not None:
+                await keeping.hub_started.wait()
+            more = ("cluster list", "get dispatches") if keeping is not None else ()
+            for line in how_to_ask(stack.directory, *more):
+                print_line(line)
+            print_line("Ctrl-C stops it.")
+    except ExceptionGroup as errors:
+        raise first_error(errors) from errors
+
+
+def first_error(errors: ExceptionGroup) -> Exception:
+    """Return the first error of a group and of the groups in it."""
+    first = errors.exceptions[0]
+    return first_error(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def _follow_hub(stack: Stack, specs: list[ClusterSpec]) -> None:
