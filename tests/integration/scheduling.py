@@ -1,6 +1,5 @@
 """A watcher's facts and a running scheduler, for tests on a real log."""
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,11 +10,10 @@ from kai_scheduler.replicas import Live
 from kai_scheduler.scheduler import CyclePace, Scheduler
 from kaicore.analysis.replay.log_states import restored
 from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.runtime.service import Health, ServiceContext, get_logger
@@ -23,6 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.given.cluster.factory import amounts, node, pod, topology
 from tests.given.processes.tasks import going
+from tests.given.processes.waiting import until_payloads
 
 
 class Facts:
@@ -95,17 +94,10 @@ async def scheduling(
 
 async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
     """Wait until `count` decisions are recorded; the pods' nodes by name."""
-    head = 0
-    async with asyncio.timeout(60):
-        while True:
-            events = await log.read(cluster, where=Filter(types=("PodPlaced",)))
-            if len(events) >= count:
-                break
-            head = await log.wait_beyond(cluster, head, timeout_s=5)
-    decisions = [decode_payload(event) for event in events]
-    names = Counter(item.name for item in decisions if isinstance(item, payloads.PodPlaced))
+    decisions = await until_payloads(log, cluster, "PodPlaced", holds=lambda decided: len(decided) >= count)
+    names = Counter(item.name for item in decisions)
     assert set(names.values()) == {1}, "a pod was decided on twice"
-    return {item.name: item.node for item in decisions if isinstance(item, payloads.PodPlaced)}
+    return {item.name: item.node for item in decisions}
 
 
 @asynccontextmanager

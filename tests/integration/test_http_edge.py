@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -23,6 +23,7 @@ from kaicore.runtime.service.http_limits import CONNECTION, HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 
 from tests.given.processes.service_process import ready, service_process
+from tests.given.processes.waiting import eventually
 from tests.given.servers.http_app import served_app
 from tests.integration.scheduling import Facts
 
@@ -106,16 +107,13 @@ async def api_process(database_url: str, **settings: str) -> AsyncIterator[str]:
         yield address
 
 
-async def until(satisfied: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await satisfied():  # noqa: ASYNC110  # what is asked is in another process
-            await asyncio.sleep(0.05)
-
-
-async def test_what_clients_without_a_token_send_is_refused_and_ingest_and_api_go_on_answering(
-    database_url: str, tmp_path: Path
+async def test_what_clients_without_a_token_send_is_refused_or_given_up_and_ingest_and_api_go_on_answering(
+    database_url: str, superuser_url: str, tmp_path: Path
 ) -> None:
-    async with ingest_process(database_url, tmp_path) as ingest, api_process(database_url) as api:
+    async with (
+        ingest_process(database_url, tmp_path) as ingest,
+        api_process(database_url, KAI_LONG_ANSWER_S="0.5") as api,
+    ):
         for address in (ingest, api):
             await _forty_megabytes_of_header(address)
             for path in (
@@ -131,6 +129,7 @@ async def test_what_clients_without_a_token_send_is_refused_and_ingest_and_api_g
         assert (await answer(api, b"GET /v1/\xff HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 400
         no_such = b"GET /v1/clusters/%C3%A4 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         assert (await answer(api, no_such))[0] == 404
+        await _a_replay_that_takes_too_long(api, database_url, superuser_url)
 
 
 async def _forty_megabytes_of_header(address: str) -> None:
@@ -164,6 +163,15 @@ async def _bodies_that_are_too_large(ingest: str) -> None:
     status, _ = await answer(ingest, path + b"Content-Length: 10\r\n\r\n" + b"0123456789")
     assert status == 401
     assert await get(ingest, "/readyz") == 200
+
+
+async def _a_replay_that_takes_too_long(api: str, database_url: str, superuser_url: str) -> None:
+    async with await PostgresLog.open(database_url) as log:
+        await Facts(log, "c1").add_nodes(1)
+    async with Locked(superuser_url):
+        status, body = await answer(api, b"GET /v1/clusters/c1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert status == 504
+        assert "took more than" in json.loads(body.partition(b"\r\n\r\n")[2])["error"]
 
 
 async def test_a_trailer_or_chunk_extension_without_end_is_cut_off() -> None:
@@ -314,26 +322,13 @@ async def test_replays_are_a_few_at_a_time_beside_the_event_loop_and_end_with_th
         async with Locked(superuser_url):
             client = await Raw.connect(api)
             await client.send(f"GET {replay} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            await until(lambda: _is(asking(database_url), lambda count: count > 0))
+            await eventually(lambda: asking(database_url))
             async with session.get(f"http://{api}{replay}") as response:
                 assert (response.status, response.headers["Retry-After"]) == (429, "10")
             assert await get(api, "/v1/clusters") == 200
             await client.close()
-            await until(lambda: _is(asking(database_url), lambda count: count == 0))
-        await until(lambda: _is(get(api, replay), lambda status: status == 200))
-
-
-async def test_a_replay_that_takes_too_long_is_given_up(database_url: str, superuser_url: str) -> None:
-    async with await PostgresLog.open(database_url) as log:
-        await Facts(log, "c1").add_nodes(1)
-    async with api_process(database_url, KAI_LONG_ANSWER_S="0.5") as api, Locked(superuser_url):
-        status, body = await answer(api, b"GET /v1/clusters/c1/replay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert status == 504
-        assert "took more than" in json.loads(body.partition(b"\r\n\r\n")[2])["error"]
-
-
-async def _is(number: Awaitable[int], right: Callable[[int], bool]) -> bool:
-    return right(await number)
+            await eventually(lambda: asking(database_url), lambda count: count == 0)
+        await eventually(lambda: get(api, replay), lambda status: status == 200)
 
 
 async def test_application_that_cuts_its_connection_gives_no_answer() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.conftest import as_role
 from tests.given.cluster.factory import amounts, pod
 from tests.given.logs.new_events import as_new
 from tests.given.processes.tasks import going
+from tests.given.processes.waiting import eventually
 from tests.given.servers.http_app import served_routes
 from tests.given.servers.ports import free_port
 from tests.given.work.workloads import Workloads
@@ -166,12 +167,6 @@ def projecting(
     return Projecting(log, superuser_url, path)
 
 
-async def until(satisfied: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not satisfied():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def test_what_fails_is_slow_or_restarts_gets_each_notice_in_the_end_in_order(
     projecting: Projecting, database_url: str, hook: Receiver, after: list[Event]
 ) -> None:
@@ -180,9 +175,9 @@ async def test_what_fails_is_slow_or_restarts_gets_each_notice_in_the_end_in_ord
         hook.answers = [503, 0, 429]
         async with hook.up():
             await builder.catch_up()
-            await until(lambda: hook.asked == 2)
+            await eventually(lambda: hook.asked == 2)
         async with hook.up():
-            await until(lambda: len(hook.taken) == 2)
+            await eventually(lambda: len(hook.taken) == 2)
         assert [one["subject"] for one in hook.taken] == ["default/p0", "default/p1"]
         assert (hook.types, hook.answers) == ({"application/cloudevents+json"}, [])
         assert {one["type"] for one in hook.taken} == {"kai.notice.started"}
@@ -198,14 +193,14 @@ async def test_a_notice_that_is_never_taken_lets_later_ones_go_on_and_expires_co
     async with hook.up(), projecting.run() as builder:
         await append(database_url, after)
         await builder.catch_up()
-        await until(lambda: len(hook.taken) == 1)
+        await eventually(lambda: len(hook.taken) == 1)
         before = hook.asked
-        await until(lambda: hook.asked > before)
+        await eventually(lambda: hook.asked > before)
         assert projecting.registry.get_sample_value("kai_projector_notice_waiting_seconds", {"target": "hook"})
         monkeypatch.setattr(notifications, "_MOST_AGE_US", 1)
-        await until(lambda: projecting.count("hook", "expired") == 1)
+        await eventually(lambda: projecting.count("hook", "expired") == 1)
         age = {"target": "hook"}
-        await until(lambda: projecting.registry.get_sample_value("kai_projector_notice_waiting_seconds", age) == 0)
+        await eventually(lambda: projecting.registry.get_sample_value("kai_projector_notice_waiting_seconds", age) == 0)
     assert [one["subject"] for one in hook.taken] == ["default/p1"]
 
 
@@ -221,9 +216,9 @@ async def test_who_dies_between_delivery_and_record_sends_the_same_id_again(
             with monkeypatch.context() as patched:
                 patched.setattr(Outbox, "done", dies)
                 await builder.catch_up()
-                await until(lambda: len(hook.taken) == 1)
+                await eventually(lambda: len(hook.taken) == 1)
         async with projecting.run():
-            await until(lambda: len(hook.taken) == 3)
+            await eventually(lambda: len(hook.taken) == 3)
         async with projecting.run():
             pass
     first, again, other = hook.taken
@@ -249,8 +244,8 @@ async def test_who_dies_before_read_models_are_saved_or_has_them_made_elsewhere_
     async with await ViewStore.open(as_role(superuser_url, "kai_project"), application="test") as views:
         await (await Builder.anew(log, views, "c1")).catch_up()
     async with hook.up(), projecting.run():
-        await until(lambda: len(hook.taken) == 2)
-        await until(lambda: projecting.count("hook", "taken") == 2)
+        await eventually(lambda: len(hook.taken) == 2)
+        await eventually(lambda: projecting.count("hook", "taken") == 2)
     assert [one["subject"] for one in hook.taken] == ["default/p0", "default/p1"]
 
 
@@ -280,8 +275,8 @@ async def test_each_target_has_its_own_form_and_none_waits_for_another(
         async with hook.up(), refusing.up(), projecting.run() as builder:
             await append(database_url, after)
             await builder.catch_up()
-            await until(lambda: len(hook.taken) == 2 and len(mailboxes.mails) == 2)
-            await until(lambda: projecting.count("refuses", "refused") == 2)
+            await eventually(lambda: len(hook.taken) == 2 and len(mailboxes.mails) == 2)
+            await eventually(lambda: projecting.count("refuses", "refused") == 2)
             age = projecting.registry.get_sample_value("kai_projector_notice_waiting_seconds", {"target": "away"})
             assert age is not None
             assert age > 50
@@ -314,11 +309,9 @@ async def test_the_service_sends_what_happens_while_it_leads_and_shows_no_addres
     async with hook.up(), await ViewStore.open(settings.database_url, application="test") as views:
         serving = asyncio.create_task(main.serve(context, settings))
         try:
-            async with asyncio.timeout(60):
-                while await views.live("c1") is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: views.live("c1"), every_s=0.05)
             await append(database_url, after)
-            await until(lambda: len(hook.taken) == 2)
+            await eventually(lambda: len(hook.taken) == 2)
         finally:
             context.stopping.set()
             await serving

@@ -19,6 +19,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import NodeDeleted
 from kaicore.runtime.embedded import EmbeddedNats
 
+from tests.conftest import as_role
 from tests.given.logs.new_events import new_event, unit
 from tests.given.processes.relay_process import PATIENCE_S, RelayProcess, relayed, until
 from tests.given.servers.servers import scratch_directory
@@ -55,11 +56,12 @@ async def read_to(feed: EventFeed, position: int) -> list[Event]:
 
 
 async def test_the_bus_has_the_log_in_order_and_feeds_take_it_from_there(
-    database_url: str, relay_of: StartRelay, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
+    superuser_url: str, relay_of: StartRelay, postgres_log: PostgresLog, bus: NatsBus, cluster_name: str
 ) -> None:
+    """The relay needs no right but to read the log: deploy/ gives it the role kai_read."""
     log, cluster = postgres_log, cluster_name
     head = await append(log, cluster, 1200)
-    async with relay_of(database_url) as relay, AsyncExitStack() as stack:
+    async with relay_of(as_role(superuser_url, "kai_read")) as relay, AsyncExitStack() as stack:
         await relayed(bus, cluster, head)
         feeds = [EventFeed(log, bus, cluster, after=after) for after in (0, 700, 1200)]
         for feed in feeds:
@@ -136,15 +138,27 @@ async def test_a_frozen_relay_is_replaced_and_fenced_when_it_thaws(
             assert [await carried(bus, cluster, event.position) for event in expected] == expected
 
 
-async def test_a_store_deleted_under_a_live_nats_is_noticed_and_made_anew(
+class SmallNats(EmbeddedNats):
+    """NATS with little room for streams."""
+
+    def _command(self, port: int) -> list[str]:
+        command = super()._command(port)
+        config = Path(command[-1])
+        config.write_text(config.read_text().replace("jetstream { ", "jetstream { max_file_store: 100MB, "))
+        return command
+
+
+async def test_a_stream_fits_into_a_bus_without_much_room_and_is_made_anew_when_its_store_was_deleted(
     database_url: str, postgres_log: PostgresLog, cluster_name: str
 ) -> None:
     """NATS goes on in its open files until the next block of the stream, and takes nothing then, without a word."""
     cluster = cluster_name
     with scratch_directory() as directory:
-        async with EmbeddedNats(directory / "nats") as server:
+        async with SmallNats(directory / "nats") as server:
             bus = await NatsBus.open(server.url, name="test")
             assert await bus.wait_connected(timeout_s=PATIENCE_S)
+            with pytest.raises(NoRoom):
+                await bus.create_stream(cluster_name, first=1, limits=Limits())
             async with RelayProcess(database_url, server.url):
                 await append(postgres_log, cluster, 100)
                 await relayed(bus, cluster, 100)
@@ -162,31 +176,6 @@ async def test_a_store_deleted_under_a_live_nats_is_noticed_and_made_anew(
                 await relayed(bus, cluster, head + 10)
                 expected = (await postgres_log.read(cluster, after=head))[-1]
                 assert await carried(bus, cluster, head + 10) == expected
-            await bus.close()
-
-
-class SmallNats(EmbeddedNats):
-    """NATS with little room for streams."""
-
-    def _command(self, port: int) -> list[str]:
-        command = super()._command(port)
-        config = Path(command[-1])
-        config.write_text(config.read_text().replace("jetstream { ", "jetstream { max_file_store: 100MB, "))
-        return command
-
-
-async def test_a_stream_is_as_large_as_a_bus_without_much_room_lets_it_be(
-    database_url: str, postgres_log: PostgresLog, cluster_name: str
-) -> None:
-    with scratch_directory() as directory:
-        async with SmallNats(directory / "nats") as server:
-            bus = await NatsBus.open(server.url, name="test")
-            assert await bus.wait_connected(timeout_s=PATIENCE_S)
-            with pytest.raises(NoRoom):
-                await bus.create_stream(cluster_name, first=1, limits=Limits())
-            async with RelayProcess(database_url, server.url):
-                await append(postgres_log, cluster_name, 20)
-                await relayed(bus, cluster_name, 20)
             await bus.close()
 
 

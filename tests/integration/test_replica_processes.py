@@ -1,6 +1,5 @@
 """Replicas as real processes: one is killed, one is frozen, and everything is placed once all the same."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 
 from tests.given.cluster.factory import pod
 from tests.given.processes.kai_commands import spawned
+from tests.given.processes.waiting import until_payloads
 from tests.integration.scheduling import Facts, placed
 from tests.integration.test_scheduler import check_replay
 
@@ -54,14 +54,7 @@ async def replicas(database_url: str, nats_url: str, cluster: str, *names: str) 
 
 
 async def listed(log: EventLog, cluster: str, names: Sequence[str]) -> None:
-    head = 0
-    async with asyncio.timeout(60):
-        while True:
-            events = await log.read(cluster, where=Filter(types=("ReplicasChanged",)))
-            payload = decode_payload(events[-1]) if events else None
-            if isinstance(payload, payloads.ReplicasChanged) and payload.replicas == tuple(names):
-                return
-            head = await log.wait_beyond(cluster, head, timeout_s=5)
+    await until_payloads(log, cluster, "ReplicasChanged", holds=lambda told: told and told[-1].replicas == tuple(names))
 
 
 async def add_gangs(facts: Facts, *names: str) -> None:

@@ -37,6 +37,7 @@ from tests.conftest import module_database_url as superuser_url
 from tests.given.cluster.factory import GI, GPU, node, pod, topology
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.new_events import attempt, break_fold_of, forged
+from tests.given.processes.waiting import eventually, until_events, until_payloads
 from tests.integration.scheduling import Facts, placed, scheduling
 
 __all__ = ["superuser_url"]
@@ -208,14 +209,9 @@ async def test_queues_are_reported_when_their_work_changes_also_when_nothing_wai
 
 async def reported(log: EventLog, cluster: str, allocated: dict[str, int]) -> None:
     """Wait until the last report says what a queue's work holds."""
-    head = 0
-    async with asyncio.timeout(60):
-        while True:
-            events = await log.read(cluster, where=Filter(types=("QueuesReported",)))
-            payload = decode_payload(events[-1]) if events else None
-            if isinstance(payload, payloads.QueuesReported) and payload.queues[0].allocated == allocated:
-                return
-            head = await log.wait_beyond(cluster, head, timeout_s=5)
+    await until_payloads(
+        log, cluster, "QueuesReported", holds=lambda told: told and told[-1].queues[0].allocated == allocated
+    )
 
 
 async def test_a_scheduler_whose_clock_is_ahead_keeps_its_nominations(
@@ -229,10 +225,7 @@ async def test_a_scheduler_whose_clock_is_ahead_keeps_its_nominations(
         ("pod/uid-high", payloads.PodObserved(pod("high", cpu=1, gpu=8, priority=9))),
     )
     async with scheduling(postgres_log, cluster_name, ahead_s=3600):
-        async with asyncio.timeout(60):
-            head = 0
-            while not await postgres_log.read(cluster_name, where=Filter(types=("PodNominated",))):
-                head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
+        await until_events(postgres_log, cluster_name, "PodNominated")
         for count, name in enumerate(("a", "b", "c"), start=1):
             await facts.add_pods(name, cpu=1)
             await placed(postgres_log, cluster_name, count)
@@ -262,10 +255,8 @@ async def test_scheduler_wakes_up_when_a_delay_is_over(postgres_log: EventLog, c
         ("pod/uid-high", payloads.PodObserved(waiting)),
     )
     config = EngineConfig(recheck_us=3_600_000_000)
-    async with scheduling(postgres_log, cluster_name, config=config), asyncio.timeout(60):
-        head = 0
-        while not (evictions := await postgres_log.read(cluster_name, where=Filter(types=("EvictionDecided",)))):
-            head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
+    async with scheduling(postgres_log, cluster_name, config=config):
+        evictions = await until_events(postgres_log, cluster_name, "EvictionDecided")
     assert [event.subject for event in evictions] == ["default/low"]
 
 
@@ -396,9 +387,7 @@ async def test_replicas_share_the_groups_and_take_over_from_one_that_is_gone(
     await facts.add_nodes(6)
     async with scheduling(postgres_log, cluster_name, replica="a", live=roll) as one:
         async with scheduling(postgres_log, cluster_name, replica="b", live=roll) as other:
-            async with asyncio.timeout(60):
-                while one.state.replicas != {"default": ("a", "b")} or one.state.replicas != other.state.replicas:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: one.state.replicas == other.state.replicas == {"default": ("a", "b")})
             await facts.add_pods(*(f"p{number}" for number in range(16)), cpu=2, gpu=1)
             await placed(postgres_log, cluster_name, 16)
         events = await postgres_log.read(cluster_name, where=Filter(types=("PodPlaced", "ReplicasChanged")))
@@ -475,9 +464,7 @@ async def test_cycle_that_raises_whatever_is_left_out_does_not_end_the_scheduler
     async with scheduling(postgres_log, cluster_name) as scheduler:
         monkeypatch.setattr(ClusterState, "queue_accounts", broken)
         await facts.add_pods("a", cpu=2, gpu=4)
-        async with asyncio.timeout(60):
-            while "KeyError: 'queues'" not in scheduler._context.health.report():  # noqa: ASYNC110  # no event tells
-                await asyncio.sleep(0.01)
+        await eventually(lambda: "KeyError: 'queues'" in scheduler._context.health.report())
         monkeypatch.setattr(ClusterState, "queue_accounts", accounts)
         await facts.add_pods("b", cpu=2, gpu=4)
         assert len(await placed(postgres_log, cluster_name, 2)) == 2

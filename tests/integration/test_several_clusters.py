@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.payloads import (
     ClusterDrained,
     ClusterRegistered,
+    DispatchGiven,
     DispatchWithdrawn,
     QueueBounded,
 )
@@ -34,6 +35,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.given.processes.tasks import going
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import PODS, Api, simulated
 from tests.integration.binder.conftest import RunningBinder
 from tests.integration.scheduling import scheduling
@@ -133,12 +135,6 @@ def manifest(name: str, *, cpu: int = 1, scheduler: str = "", **labels: str) -> 
         "metadata": {"name": name, "namespace": "default", "labels": labels},
         "spec": {"containers": [container], **({"schedulerName": scheduler} if scheduler else {})},
     }
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110  # an API server sets no event
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -318,19 +314,17 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
     for _ in range(2):  # the same again changes nothing
         asyncio.run(cluster_commands.cluster_add("far", **url))
     dispatch_commands.submit(work, cluster=["near,far"], **url)
+
+    def add(name: str, **options: Any) -> Callable[[], object]:
+        return lambda: asyncio.run(cluster_commands.cluster_add(name, **options, **url))
+
     for refused, message in (
-        (
-            lambda: asyncio.run(cluster_commands.cluster_add("near", **url)),
-            "cluster near: is registered already, otherwise",
-        ),
-        (lambda: asyncio.run(cluster_commands.cluster_add("hub", **url)), "the hub itself is called so"),
-        (lambda: asyncio.run(cluster_commands.cluster_add("Not A Label", **url)), "a DNS label"),
-        (lambda: asyncio.run(cluster_commands.cluster_add("x", kubeconfig=[str(broken)], **url)), "broken"),
-        (lambda: asyncio.run(cluster_commands.cluster_add("x", kubeconfig=["/none"], **url)), "/none: no such file"),
-        (
-            lambda: asyncio.run(cluster_commands.cluster_add("x", kubeconfig=[str(dead)], **url)),
-            "its API server does not answer",
-        ),
+        (add("near"), "cluster near: is registered already, otherwise"),
+        (add("hub"), "the hub itself is called so"),
+        (add("Not A Label"), "a DNS label"),
+        (add("x", kubeconfig=[str(broken)]), "broken"),
+        (add("x", kubeconfig=["/none"]), "/none: no such file"),
+        (add("x", kubeconfig=[str(dead)]), "its API server does not answer"),
         (
             lambda: asyncio.run(cluster_commands.cluster_drain("nea", **url)),
             "no cluster 'nea' is registered.*did you mean 'near'",
@@ -353,13 +347,8 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
 
 
 async def _give(database_url: str, dispatch: str, cluster: str) -> None:
-    from kaicore.rules.events.payloads import DispatchGiven
-
     async with await PostgresLog.open(database_url) as log:
-        hub = HubLog(log)
-        await hub.refresh()
-        given = DispatchGiven(dispatch=dispatch, term=1, cluster=cluster)
-        await hub.append(dispatch_stream(dispatch), given, subject=dispatch)
+        await Fleet(log).append(dispatch_stream(dispatch), DispatchGiven(dispatch=dispatch, term=1, cluster=cluster))
 
 
 def kubeconfig(server: str) -> dict[str, Any]:

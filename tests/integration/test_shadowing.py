@@ -1,6 +1,5 @@
 """A shadow on a log: pods of another scheduler are decided on before each binding, and nothing else is recorded."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,12 +17,11 @@ from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.memory import MemoryLog
-from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.port import EventLog
 from kaicore.rules.deciding.shadow import shadow_notes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import Payload, ShadowDecided
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
@@ -36,6 +34,7 @@ from tests.given.cluster.factory import amounts, pod, topology
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.new_events import as_new
 from tests.given.processes.tasks import going
+from tests.given.processes.waiting import until_payloads
 from tests.integration.scheduling import Facts
 
 CLUSTER = "c"
@@ -76,14 +75,7 @@ async def shadowing(
 
 
 async def recorded(log: EventLog, count: int = 1, *, cluster: str = CLUSTER) -> list[ShadowDecided]:
-    head = 0
-    async with asyncio.timeout(60):
-        while True:
-            events = await log.read(cluster, where=Filter(types=("ShadowDecided",)))
-            if len(events) >= count:
-                decided = [decode_payload(event) for event in events]
-                return [one for one in decided if isinstance(one, ShadowDecided)]
-            head = await log.wait_beyond(cluster, head, timeout_s=5)
+    return await until_payloads(log, cluster, "ShadowDecided", holds=lambda decided: len(decided) >= count)
 
 
 def seen(name: str, *, scheduler: str = "default-scheduler", node: str = "", **spec: int) -> tuple[str, Payload]:

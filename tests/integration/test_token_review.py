@@ -70,24 +70,19 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield made
 
 
-async def test_the_token_of_an_exporters_pod_names_its_node(cluster: Cluster) -> None:
-    assert await cluster.authenticator().node_of(await cluster.token(), client="10.0.0.1") == "gpu-7"
-
-
-async def test_token_of_no_exporter_pod_names_no_node(cluster: Cluster) -> None:
-    authenticator = cluster.authenticator()
-    with pytest.raises(NotAuthenticated):
-        await authenticator.node_of("made-up", client="10.0.0.1")
-    with pytest.raises(NotAuthenticated):
-        await authenticator.node_of(await cluster.token(audience="others"), client="10.0.0.1")
-    with pytest.raises(NotAllowed, match="is no exporter: 'system:serviceaccount:kai-system:other'"):
-        await authenticator.node_of(await cluster.token("other"), client="10.0.0.1")
-    with pytest.raises(NotAllowed, match="must name one node"):
-        await authenticator.node_of(await cluster.token(bound=False), client="10.0.0.1")
-
-
-async def test_token_of_a_pod_that_is_gone_is_refused(cluster: Cluster) -> None:
+async def test_the_token_of_an_exporters_pod_names_its_node_while_it_is_there_and_no_other_one_does(
+    cluster: Cluster,
+) -> None:
+    for token, error, message in (
+        ("made-up", NotAuthenticated, None),
+        (await cluster.token(audience="others"), NotAuthenticated, None),
+        (await cluster.token("other"), NotAllowed, "is no exporter: 'system:serviceaccount:kai-system:other'"),
+        (await cluster.token(bound=False), NotAllowed, "must name one node"),
+    ):
+        with pytest.raises(error, match=message):
+            await cluster.authenticator().node_of(token, client="10.0.0.1")
     token = await cluster.token()
+    assert await cluster.authenticator().node_of(token, client="10.0.0.1") == "gpu-7"
     await cluster.client.delete(f"{NAMESPACE}/pods/kai-exporter", {"gracePeriodSeconds": 0})
     with pytest.raises(NotAuthenticated):
         await cluster.authenticator().node_of(token, client="10.0.0.1")

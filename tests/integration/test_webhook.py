@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.settings import read_settings
 from kaicore.yaml_text import load_yaml, load_yaml_all
 
+from tests.given.processes.tasks import going
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import DEFINITIONS, PODS, Api, simulated
 from tests.integration.scheduling import Facts
 
@@ -55,27 +58,23 @@ class Webhook:
         return files["ca.crt"]
 
 
-@pytest.fixture
-async def webhook(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Webhook]:
-    """A webhook; its parameter are further settings."""
+@asynccontextmanager
+async def answering(directory: Path, **more: Any) -> AsyncIterator[Webhook]:
+    """Run a webhook with further settings."""
     listening = listening_socket("127.0.0.1", 0, None)
-    port = listening.getsockname()[1]
     context = ServiceContext("webhook", Health(LOG), get_logger())
-    made = Webhook(f"https://localhost:{port}", tmp_path, context)
+    made = Webhook(f"https://localhost:{listening.getsockname()[1]}", directory, context)
     made.write_certificate()
-    settings = WebhookSettings.model_validate(
-        {
-            "tls_cert_file": tmp_path / "tls.crt",
-            "tls_key_file": tmp_path / "tls.key",
-            "http_fd": listening.detach(),
-            **getattr(request, "param", {}),
-        }
-    )
-    serving = asyncio.create_task(serve(context, settings))
-    yield made
-    context.stopping.set()
-    async with asyncio.timeout(PATIENCE_S):
-        await serving
+    files = {"tls_cert_file": directory / "tls.crt", "tls_key_file": directory / "tls.key"}
+    settings = WebhookSettings.model_validate({**files, "http_fd": listening.detach(), **more})
+    async with going(serve(context, settings), until=context.stopping):
+        yield made
+
+
+@pytest.fixture
+async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    async with answering(tmp_path) as made:
+        yield made
 
 
 async def register(api: Api, webhook: Webhook, *, policy: str = "Fail") -> None:
@@ -180,18 +179,6 @@ async def test_levels_are_looked_up_in_the_log_and_told_as_warnings(
         levels = (TopologyLevel("rack", ("rack",)),)
         definition = TopologyDefinition(KAI_TOPOLOGY, "default", "uid", "1", levels)
         await Facts(log, cluster_name).append(("topology/x", payloads.TopologyDefinitionObserved(definition)))
-    listening = listening_socket("127.0.0.1", 0, None)
-    context = ServiceContext("webhook", Health(LOG), get_logger())
-    made = Webhook(f"https://localhost:{listening.getsockname()[1]}", tmp_path, context)
-    made.write_certificate()
-    settings = WebhookSettings(
-        tls_cert_file=tmp_path / "tls.crt",
-        tls_key_file=tmp_path / "tls.key",
-        http_fd=listening.detach(),
-        cluster=cluster_name,
-        database_url=database_url,
-    )
-    serving = asyncio.create_task(serve(context, settings))
     group = {
         "apiVersion": "scheduling.run.ai/v2alpha2",
         "kind": "PodGroup",
@@ -201,21 +188,18 @@ async def test_levels_are_looked_up_in_the_log_and_told_as_warnings(
     kind = {"group": "scheduling.run.ai", "version": "v2alpha2", "kind": "PodGroup"}
     request = {"uid": "u", "kind": kind, "operation": "CREATE", "object": group}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    try:
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
-        ):
-            warnings: list[str] = []
-            while not warnings:
-                async with session.post(f"{made.url}/validate", json=review) as answer:
-                    response = (await answer.json())["response"]
-                assert response["allowed"]
-                warnings = response.get("warnings", [])
-                await asyncio.sleep(0.01)
-    finally:
-        context.stopping.set()
-        await serving
+    async with (
+        answering(tmp_path, cluster=cluster_name, database_url=database_url) as made,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+    ):
+
+        async def warned() -> list[str]:
+            async with session.post(f"{made.url}/validate", json=review) as answer:
+                response = (await answer.json())["response"]
+            assert response["allowed"]
+            return list(response.get("warnings", []))
+
+        warnings = await eventually(warned)
     assert "level rak is not in Topology default: it has rack" in warnings[0]
 
 
@@ -242,8 +226,12 @@ def test_a_cluster_without_a_log_is_refused() -> None:
         read_settings(WebhookSettings, ["--tls-cert-file", "a", "--tls-key-file", "b", "--cluster", "c"])
 
 
-@pytest.mark.parametrize("webhook", [{"gpu_sharing": True}], indirect=True)
-async def test_pod_with_a_share_is_completed_or_refused_as_it_is_made(api: Api, webhook: Webhook) -> None:
+async def test_pod_with_a_share_is_completed_or_refused_as_it_is_made(api: Api, tmp_path: Path) -> None:
+    async with answering(tmp_path, gpu_sharing=True) as webhook:
+        await _pods_with_shares(api, webhook)
+
+
+async def _pods_with_shares(api: Api, webhook: Webhook) -> None:
     authority = (webhook.directory / "ca.crt").read_bytes()
     document = sharing_configuration(namespace="n", service="s", authorities=authority)
     # A failing webhook keeps no pod back that may be another scheduler's.

@@ -14,7 +14,6 @@ from kai_ingest.ingest import Ingest, IngestMetrics
 from kai_ingest.main import PROJECTION, ReportRoutes, create_app
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload, PlacementObserved
 from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token
@@ -24,6 +23,7 @@ from kaicore.runtime.service.http_server import HttpServer
 from prometheus_client import CollectorRegistry
 
 from tests.given.processes.tasks import going
+from tests.given.processes.waiting import until_payloads
 
 SECRET = b"a secret of some length"
 
@@ -51,19 +51,16 @@ class Observations:
         return await self._log.read(self.cluster, limit=100_000, where=Filter(types=("PlacementObserved",)))
 
     async def payloads(self) -> list[PlacementObserved]:
-        recorded = [decode_payload(event) for event in await self.events()]
-        return [payload for payload in recorded if isinstance(payload, PlacementObserved)]
+        return await self.reach(0)
 
     async def summary(self) -> list[str]:
         """Each as `name zone:resource=amount …`, in order."""
         return [f"{payload.name} {_summary(payload)}".strip() for payload in await self.payloads()]
 
     async def reach(self, count: int) -> list[PlacementObserved]:
-        while True:
-            head = await self._log.head(self.cluster)
-            if len(observations := await self.payloads()) >= count:
-                return observations
-            await self._log.wait_beyond(self.cluster, head.position, timeout_s=30)
+        return await until_payloads(
+            self._log, self.cluster, "PlacementObserved", holds=lambda observed: len(observed) >= count
+        )
 
 
 def _summary(payload: PlacementObserved) -> str:

@@ -32,6 +32,17 @@ def _read_once(*, path: str, call: Any, **options: Any) -> Dependant:
 routing.get_dependant = _read_once
 
 
+async def answered(app: Any, path: str) -> tuple[int, str]:
+    """Ask an ASGI application without a server; status and body of its answer."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": "GET", "path": path}, None, send)
+    return sent[0]["status"], sent[1]["body"].decode()
+
+
 @asynccontextmanager
 async def served_app(
     app: Any, *, limits: HttpLimits | None = None, trusted_proxies: Iterable[str] = ()

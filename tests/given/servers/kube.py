@@ -16,6 +16,8 @@ from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.yaml_text import load_yaml
 
+from tests.given.processes.waiting import eventually
+
 Json = dict[str, Any]
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -49,9 +51,7 @@ class Api:
 
     async def struck(self) -> None:
         """Wait until a fault has struck; the server does not tell of it."""
-        async with asyncio.timeout(60):
-            while not any(rule.hits for rule in self.server.faults.rules):  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
+        await eventually(lambda: any(rule.hits for rule in self.server.faults.rules), every_s=0.002)
 
     async def get(self, path: str) -> Json:
         return json.loads(await self.client.get(path))  # type: ignore[no-any-return]

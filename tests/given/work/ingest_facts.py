@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Pod
 
 from tests.given.cluster.factory import pod
+from tests.given.processes.waiting import until_payloads
 
 
 def seen(name: str, node: str = "n1", **fields: Any) -> tuple[str, payloads.Payload]:
@@ -40,9 +39,4 @@ def decided(one: Pod, node: str) -> tuple[tuple[str, payloads.Payload], ...]:
 
 
 async def missed(log: PostgresLog, cluster: str, count: int) -> list[payloads.PredictionMissed]:
-    while True:
-        head = await log.head(cluster)
-        events = await log.read(cluster, limit=1000, where=Filter(types=("PredictionMissed",)))
-        if len(events) >= count:
-            return [decode_payload(event) for event in events]  # type: ignore[misc]
-        await log.wait_beyond(cluster, head.position, timeout_s=30)
+    return await until_payloads(log, cluster, "PredictionMissed", holds=lambda missed: len(missed) >= count)

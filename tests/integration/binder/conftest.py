@@ -15,7 +15,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
-from kaicore.rules.events.payloads import Payload, PlacementObserved, PodDeleted, PodPlaced
+from kaicore.rules.events.payloads import BindFailed, Payload, PlacementObserved, PodBound, PodDeleted, PodPlaced
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
@@ -24,6 +24,7 @@ from kaicore.runtime.service.recorder import RecorderOptions
 from tests.conftest import module_database_url as superuser_url
 from tests.given.logs.new_events import cycle_id, cycle_unit
 from tests.given.processes.service_task import PATIENCE_S, ServiceTask
+from tests.given.processes.waiting import until_events
 from tests.given.servers.kube import PODS, Api, Json
 
 __all__ = ["superuser_url"]
@@ -86,31 +87,27 @@ class Scene:
         self.binders.append(binder)
         return binder
 
+    async def record(self, *decided: tuple[str, Payload]) -> None:
+        """Record payloads on their streams, as of one cycle."""
+        self.cycles += 1
+        record = cycle_unit(self.cluster, self.cycles, *(payload for _, payload in decided))
+        events = [
+            NewEvent(
+                id=derived_id(self.cluster, str(self.cycles), str(number)),
+                stream=stream,
+                payload=payload,
+                actor="test",
+                occurred_at=0,
+                cause=cycle_id(self.cluster, self.cycles),
+                correlation=f"default/{self.cycles}",
+            )
+            for number, (stream, payload) in enumerate(decided)
+        ]
+        await self.log.append(self.cluster, [*record, *(Unit((event,)) for event in events)])
+
     async def append(self, *events: tuple[str, Payload]) -> None:
         """Record payloads, each on a pod's stream."""
-        self.cycles += 1
-        await self.log.append(
-            self.cluster,
-            [
-                *cycle_unit(self.cluster, self.cycles, *(payload for _, payload in events)),
-                *(
-                    Unit(
-                        (
-                            NewEvent(
-                                id=derived_id(self.cluster, type(payload).__name__, uid, str(self.cycles)),
-                                stream=f"pod/{uid}",
-                                payload=payload,
-                                actor="test",
-                                occurred_at=0,
-                                cause=cycle_id(self.cluster, self.cycles),
-                                correlation=f"default/{self.cycles}",
-                            ),
-                        )
-                    )
-                    for uid, payload in events
-                ),
-            ],
-        )
+        await self.record(*((f"pod/{uid}", payload) for uid, payload in events))
 
     async def decide(
         self,
@@ -160,20 +157,32 @@ class Scene:
 
     async def outcomes(self, count: int) -> dict[str, Any]:
         """Wait for so many outcomes; return them by the pod's name, and check that there is one per decision."""
-        where = Filter(types=("PodBound", "BindFailed"))
-        events: list[Event] = []
-        async with asyncio.timeout(PATIENCE_S):
-            head = 0
-            while len(events) < count:
-                for binder in self.binders:
-                    if binder.task.done() and not binder.task.cancelled():
-                        binder.task.result()
-                head = await self.log.wait_beyond(self.cluster, head, timeout_s=0.5)
-                events = await self.log.read(self.cluster, limit=100_000, where=where)
+
+        def enough(events: list[Event]) -> bool:
+            self.check_binders()
+            return len(events) >= count
+
+        events = await until_events(self.log, self.cluster, "PodBound", "BindFailed", holds=enough)
         causes = [event.cause for event in events]
         assert len(set(causes)) == len(causes)
         await self.check_causes(events)
         return {payload.name: payload for payload in (decode_payload(event) for event in events)}  # type: ignore[attr-defined]
+
+    async def failure(self, name: str = "a", *, count: int = 1) -> BindFailed:
+        """Wait for so many outcomes; that of a pod which could not be bound."""
+        outcome = (await self.outcomes(count))[name]
+        assert isinstance(outcome, BindFailed)
+        return outcome
+
+    async def bound(self, count: int = 1) -> None:
+        """Wait for so many outcomes, and see that each is a pod on its node."""
+        assert {type(outcome) for outcome in (await self.outcomes(count)).values()} == {PodBound}
+
+    def check_binders(self) -> None:
+        """Raise what made a binder end that the test did not end."""
+        for binder in self.binders:
+            if binder.task.done() and not binder.task.cancelled():
+                binder.task.result()
 
     async def check_causes(self, events: list[Event]) -> None:
         """Each outcome tells which decision it is of."""

@@ -13,12 +13,13 @@ from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS as POD_KIND
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import GpuOpened, Payload, PodDeleted, PodObserved, PodPlaced
 from kaicore.rules.model.gpu_share import GpuPart, reservation_name
 from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 
-from tests.given.logs.new_events import cycle_id, cycle_unit, new_event
+from tests.given.logs.new_events import new_event
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import RunningBinder, Scene
 
@@ -92,9 +93,7 @@ class SharedNode:
 
     async def place(self, *pods: Json, groups: tuple[str, ...] = ("aaaaaaaa",), opens: bool = True) -> None:
         """Decide for pods, each with a half of each of the GPUs; these are opened for the first time or not."""
-        scene = self.scene
-        scene.cycles += 1
-        cycle = f"default/{scene.cycles}"
+        cycle = f"default/{self.scene.cycles + 1}"
         parts = tuple(GpuPart(group, 500) for group in groups)
         decided: list[tuple[str, Payload]] = [
             ("node/n1", GpuOpened("n1", group, RESERVATION_NAMESPACE, reservation_name("n1", group), cycle))
@@ -106,20 +105,7 @@ class SharedNode:
             for pod in pods
             for uid in (pod["metadata"]["uid"],)
         ]
-        events = [
-            NewEvent(
-                derived_id(scene.cluster, str(scene.cycles), str(number)),
-                stream,
-                payload,
-                "test",
-                0,
-                cause=cycle_id(scene.cluster, scene.cycles),
-                correlation=cycle,
-            )
-            for number, (stream, payload) in enumerate(decided)
-        ]
-        record = cycle_unit(scene.cluster, scene.cycles, *(payload for _, payload in decided))
-        await scene.log.append(scene.cluster, [*record, Unit(tuple(events))])
+        await self.scene.record(*decided)
 
     async def shared_pod(self, name: str, **annotations: str) -> Json:
         """A pod that asks for a half of a GPU, as the webhook leaves it."""
@@ -142,23 +128,19 @@ class SharedNode:
         await self.scene.api.delete_pod(name)
         await self.record(pod["metadata"]["uid"], PodDeleted(pod["metadata"]["uid"], "default", name))
 
-    async def recorded(self, *types: str) -> list[Payload]:
+    async def recorded(self, *types: str) -> list[Any]:
         """The payloads of these types that the log has."""
         log, cluster = self.scene.log, self.scene.cluster
         return [decode_payload(one) for one in await log.read(cluster, limit=10_000, where=Filter(types=types))]
 
     async def until_empty(self) -> None:
         """Wait until no reservation pod is left, and its end is recorded."""
-        async with asyncio.timeout(60):
-            while self._seen or await self.scene.api.items(RESERVATIONS):
-                self.check_binders()
-                await asyncio.sleep(0.02)
 
-    def check_binders(self) -> None:
-        """Raise what made a binder end that the test did not end."""
-        for binder in self.scene.binders:
-            if binder.task.done() and not binder.task.cancelled():
-                binder.task.result()
+        async def left() -> list[Any]:
+            self.scene.check_binders()
+            return [*self._seen, *await self.scene.api.items(RESERVATIONS)]
+
+        await eventually(left, lambda pods: not pods)
 
     def start(self, **options: Any) -> RunningBinder:
         """Start a binder that carries out shares."""

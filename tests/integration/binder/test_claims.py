@@ -7,7 +7,6 @@ import pytest
 from kai_binder.writes.claims import Next, what_next, what_next_with
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
 from tests.given.servers.kube import CLAIMS, PODS, VOLUMES, Json, simulated
@@ -97,8 +96,7 @@ async def test_a_pod_is_bound_when_its_claims_are(scene: Scene) -> None:
         assert claim["metadata"]["annotations"][SELECTED_NODE_ANNOTATION] == "n1"
         assert not (await scene.api.get(f"{PODS}/a"))["spec"].get("nodeName")
         await provisioned(scene, name)
-    outcomes = await scene.outcomes(1)
-    assert isinstance(outcomes["a"], PodBound)
+    await scene.bound()
 
 
 async def test_a_binder_that_comes_later_goes_on_waiting(scene: Scene) -> None:
@@ -110,7 +108,7 @@ async def test_a_binder_that_comes_later_goes_on_waiting(scene: Scene) -> None:
     await first.kill()
     scene.start()
     await provisioned(scene, "c")
-    assert isinstance((await scene.outcomes(1))["a"], PodBound)
+    await scene.bound()
 
 
 async def test_a_provisioner_that_cannot_gives_the_pod_back(scene: Scene) -> None:
@@ -120,8 +118,7 @@ async def test_a_provisioner_that_cannot_gives_the_pod_back(scene: Scene) -> Non
     await scene.decide((pod, "n1"), claims=("c",))
     await selected(scene)
     await scene.api.merge(f"{CLAIMS}/c", {"metadata": {"annotations": {SELECTED_NODE_ANNOTATION: None}}})
-    failed = (await scene.outcomes(1))["a"]
-    assert isinstance(failed, BindFailed)
+    failed = await scene.failure()
     assert (failed.reason, failed.gone) == ("VolumeNotProvisioned", False)
 
 
@@ -147,7 +144,7 @@ async def test_answers_that_get_lost_and_conflicts_are_only_delays(scene: Scene)
     await scene.decide((pod, "n1"), claims=("c",))
     await selected(scene)
     await provisioned(scene, "c")
-    assert isinstance((await scene.outcomes(1))["a"], PodBound)
+    await scene.bound()
 
 
 async def test_claims_are_bound_to_the_volumes_chosen_for_them(binding: Scene) -> None:
@@ -160,7 +157,7 @@ async def test_claims_are_bound_to_the_volumes_chosen_for_them(binding: Scene) -
     binding.api.faults(verb="patch", resource="persistentvolumes", kind="conflict", times=1)
     binding.start()
     await binding.decide((pod, "n1"), volumes={"c": "v1", "d": "v2"})
-    assert isinstance((await binding.outcomes(1))["a"], PodBound)
+    await binding.bound()
     for name, volume in (("c", "v1"), ("d", "v2")):
         claim, bound = await binding.api.get(f"{CLAIMS}/{name}"), await binding.api.get(f"{VOLUMES}/{volume}")
         assert (claim["spec"]["volumeName"], claim["status"]["phase"]) == (volume, "Bound")
@@ -178,10 +175,9 @@ async def test_of_two_claims_for_one_volume_the_second_gives_its_pod_back(bindin
     await made(binding, "v")
     binding.start()
     await binding.decide((pods[0], "n1"), volumes={"c": "v"})
-    assert isinstance((await binding.outcomes(1))["a"], PodBound)
+    await binding.bound()
     await binding.decide((pods[1], "n2"), volumes={"d": "v"})
-    failed = (await binding.outcomes(2))["b"]
-    assert isinstance(failed, BindFailed)
+    failed = await binding.failure("b", count=2)
     assert (failed.reason, failed.message) == ("VolumeNotBound", "claim d cannot be bound to volume v any more")
 
 
@@ -191,6 +187,4 @@ async def test_a_claim_that_is_not_bound_gives_the_pod_back(scene: Scene) -> Non
     await made(scene, "v", claimRef={"namespace": "default", "name": "c", "uid": "another"})
     scene.start(volumes_give_up_s=0.2)
     await scene.decide((pod, "n1"), volumes={"c": "v"})
-    failed = (await scene.outcomes(1))["a"]
-    assert isinstance(failed, BindFailed)
-    assert failed.reason == "VolumeNotBound"
+    assert (await scene.failure()).reason == "VolumeNotBound"

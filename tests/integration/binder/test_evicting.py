@@ -1,9 +1,7 @@
 """Evictions: one per request of the log, with one outcome each, and never of a successor of the same name."""
 
-import asyncio
 from typing import Any
 
-import pytest
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import (
@@ -15,7 +13,7 @@ from kaicore.rules.events.payloads import (
     RepairRequested,
 )
 
-from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import until_events
 from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import Scene
 
@@ -39,19 +37,22 @@ async def request(scene: Scene, pod: Json, *, uid: str = "") -> None:
     await scene.append((payload.uid, payload))
 
 
+async def outcomes(scene: Scene, count: int) -> list[Any]:
+    """Wait for so many outcomes, each of its own request."""
+    events = await until_events(
+        scene.log, scene.cluster, "PodEvicted", "EvictionFailed", holds=lambda events: len(events) >= count
+    )
+    asked = await scene.log.read(scene.cluster, where=Filter(types=("RepairRequested",)))
+    assert {(event.cause, event.stream) for event in events} == {(event.id, event.stream) for event in asked}
+    assert len(events) == count
+    return [decode_payload(event) for event in events]
+
+
 async def outcome(scene: Scene) -> PodEvicted | EvictionFailed:
     """Wait for the only outcome."""
-    where = Filter(types=("PodEvicted", "EvictionFailed"))
-    head = 0
-    async with asyncio.timeout(PATIENCE_S):
-        while not (events := await scene.log.read(scene.cluster, where=where)):
-            head = await scene.log.wait_beyond(scene.cluster, head, timeout_s=0.5)
-    (event,) = events
-    (asked,) = await scene.log.read(scene.cluster, where=Filter(types=("RepairRequested",)))
-    assert (event.cause, event.stream) == (asked.id, asked.stream)
-    payload = decode_payload(event)
-    assert isinstance(payload, PodEvicted | EvictionFailed)
-    return payload
+    (only,) = await outcomes(scene, 1)
+    assert isinstance(only, PodEvicted | EvictionFailed)
+    return only
 
 
 async def standing(scene: Scene) -> list[str]:
@@ -120,22 +121,15 @@ async def test_a_budget_that_forbids_it_is_respected_and_told(scene: Scene) -> N
     assert binder.metric("evictions_total", outcome="failed") == 1
 
 
-FAULTS: dict[str, dict[str, Any]] = {
-    "failing": {"kind": "internal-error", "times": 1},
-    "hanging up": {"kind": "reset", "times": 1},
-    "not taking our credentials": {"kind": "unauthorized", "times": 3},
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-async def test_an_api_server_that_fails_is_asked_again(scene: Scene, fault: dict[str, Any]) -> None:
-    scene.api.faults(**EVICTIONS, **fault)
-    pod = await scene.api.pod("a", node="n1")
+async def test_an_api_server_that_fails_is_asked_again(scene: Scene) -> None:
+    faults = {"failing": ("internal-error", 1), "hanging-up": ("reset", 1), "without-credentials": ("unauthorized", 3)}
+    for name, (kind, times) in faults.items():
+        scene.api.faults(**EVICTIONS, name=name, kind=kind, times=times)
     scene.start()
-    await request(scene, pod)
-    done = await outcome(scene)
-    assert isinstance(done, PodEvicted)
-    assert done.attempts > 1
+    for name in faults:
+        await request(scene, await scene.api.pod(name, node="n1"))
+    done = await outcomes(scene, len(faults))
+    assert {(type(one), one.attempts > 1) for one in done} == {(PodEvicted, True)}
 
 
 async def test_a_lost_answer_is_an_eviction(scene: Scene) -> None:
@@ -161,18 +155,16 @@ async def test_a_victims_condition_names_its_preemptor_and_the_rule(scene: Scene
         rule="heroes rule lower/0",
     )
     await scene.append((uid, decided))
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            (seen,) = await scene.api.items(PODS)
-            conditions = [item for item in seen["status"].get("conditions", ()) if item["type"] == "DisruptionTarget"]
-            if conditions and conditions[0]["reason"] == "PreemptionByScheduler":
-                break
-            await asyncio.sleep(0.01)
-    (condition,) = conditions
+
+    def condition(pod: Json) -> Json:
+        conditions = pod["status"].get("conditions", ())
+        return next((one for one in conditions if one["type"] == "DisruptionTarget"), {})
+
+    seen = await scene.until_pod("a", lambda pod: condition(pod).get("reason") == "PreemptionByScheduler")
     assert "deletionTimestamp" in seen["metadata"]
-    assert condition["status"] == "True"
+    assert condition(seen)["status"] == "True"
     said = "ConfigurablePreemption by preemption config heroes rule lower/0: makes way for Job.batch/default/high"
-    assert said in condition["message"]
+    assert said in condition(seen)["message"]
 
 
 async def test_nominations_are_written_and_taken_off(scene: Scene) -> None:
@@ -187,10 +179,5 @@ async def test_nominations_are_written_and_taken_off(scene: Scene) -> None:
         (NominationCleared(uid, "default", "a", "n7", "default/2", "NoLongerFits"), None),
     ):
         await scene.append((uid, payload))
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                (seen,) = await scene.api.items(PODS)
-                if seen["status"].get("nominatedNodeName") == shown:
-                    break
-                await asyncio.sleep(0.01)
+        await scene.until_pod("a", lambda pod, shown=shown: pod["status"].get("nominatedNodeName") == shown)
     assert binder.metric("side_writes_total", kind="nomination", result="written") == 2

@@ -8,10 +8,11 @@ import pytest
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.payloads import BindFailed, GpuClosed, PodBound, PodObserved
+from kaicore.rules.events.payloads import GpuClosed, PodObserved
 from kaicore.rules.model.gpu_share import GPU_INDEX_ANNOTATION, reservation_name
 
 from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import PODS
 from tests.integration.binder.conftest import RunningBinder, Scene
 from tests.integration.binder.sharing import CONFIG_MAPS, OPTIONS, RESERVATIONS, SharedNode, shared_node
@@ -29,6 +30,7 @@ async def data_of(scene: Scene, name: str = "") -> dict[str, str]:
 
 async def is_made_anew(scene: Scene, node: SharedNode) -> bool:
     """True if a second reservation pod says which GPU it holds, and the log has that."""
+    scene.check_binders()
     pods = await scene.api.items(RESERVATIONS)
     annotated = [GPU_INDEX_ANNOTATION in one["metadata"].get("annotations", {}) for one in pods]
     seen = [one for one in await node.recorded("PodObserved") if isinstance(one, PodObserved)]
@@ -43,8 +45,7 @@ async def test_pods_that_share_a_gpu_are_told_the_one_that_its_reservation_pod_g
     node.start()
     await node.place(a)
     await node.place(b, opens=False)
-    outcomes = await scene.outcomes(2)
-    assert {type(one) for one in outcomes.values()} == {PodBound}
+    await scene.bound(2)
     assert list(node.given.values()) == ["GPU-0"]
     for name in ("a", "b"):
         pod = await scene.api.get(f"{PODS}/{name}")
@@ -108,14 +109,12 @@ async def test_reservation_that_comes_to_nothing_gives_the_pod_back_and_closes_t
         monkeypatch.setattr(SharedNode, "_admit", nothing)
     node.start(gpu_give_up_s=0.5 if kubelet == "is silent" else 30)
     await node.place(pod)
-    outcome = (await scene.outcomes(1))["a"]
-    assert isinstance(outcome, BindFailed)
+    outcome = await scene.failure()
     assert (outcome.reason, outcome.gone) == ("GpuNotReserved", False)
     if kubelet == "refuses":
         assert "UnexpectedAdmissionError: no GPU is free" in outcome.message
     await node.until_empty()
     (closed,) = await node.recorded("GpuClosed")
-    assert isinstance(closed, GpuClosed)
     assert closed.group == "aaaaaaaa"
     assert "nodeName" not in (await scene.api.get(f"{PODS}/a"))["spec"]
 
@@ -128,7 +127,7 @@ async def test_reservation_pod_that_is_lost_is_made_anew_and_serves_if_it_gets_t
     a, b = await node.shared_pod("a"), await node.shared_pod("b")
     node.start()
     await node.place(a)
-    assert isinstance((await scene.outcomes(1))["a"], PodBound)
+    await scene.bound()
     node.gives = "GPU-0" if same else "GPU-1"
     path = f"{RESERVATIONS}/{reservation_name('n1', 'aaaaaaaa')}"
     if how == "deleted":
@@ -136,20 +135,16 @@ async def test_reservation_pod_that_is_lost_is_made_anew_and_serves_if_it_gets_t
     else:
         status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on resource: memory"}
         await scene.api.merge(f"{path}/status", {"status": status})
-    async with asyncio.timeout(PATIENCE_S):
-        while not await is_made_anew(scene, node):
-            node.check_binders()
-            await asyncio.sleep(0.02)
+    await eventually(lambda: is_made_anew(scene, node))
     assert await node.recorded("GpuClosed") == [], "a pod shares it still"
     await node.place(b, opens=False)
-    outcome = (await scene.outcomes(2))["b"]
     if same:
-        assert isinstance(outcome, PodBound)
+        await scene.bound(2)
         assert (await data_of(scene, "b-1234567-shared-gpu-0"))["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         await node.end("b")
     else:
-        assert isinstance(outcome, BindFailed)
-        assert "its reservation pod holds GPU GPU-1, and its pods share GPU GPU-0" in outcome.message
+        failed = await scene.failure("b", count=2)
+        assert "its reservation pod holds GPU GPU-1, and its pods share GPU GPU-0" in failed.message
     await node.end("a")
     await node.until_empty()
     assert len(await node.recorded("GpuClosed")) == 1
@@ -166,9 +161,7 @@ async def test_share_that_cannot_be_carried_out_gives_the_pod_back_with_the_reas
     pod = await node.shared_pod("a") if annotated else await scene.api.pod("a")
     node.start(**options)
     await node.place(pod)
-    outcome = (await scene.outcomes(1))["a"]
-    assert isinstance(outcome, BindFailed)
-    assert outcome.reason == reason
+    assert (await scene.failure()).reason == reason
     await node.until_empty()
 
 
@@ -283,7 +276,7 @@ async def life_of_a_share(scene: Scene, node: SharedNode, point: CrashPoint) -> 
         while True:
             if binder in scene.binders and await ended_by_crash(scene, binder):
                 node.start()
-            node.check_binders()
+            scene.check_binders()
             if not over and await node.recorded("PodBound"):
                 await check_bound(scene, node)
                 await node.end("a")

@@ -1,14 +1,10 @@
 """ProvisioningRequests made and deleted: what is written, once, and what is recorded when it cannot be."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import (
-    Payload,
     PodPlaced,
     ProvisioningPodSet,
     ProvisioningRequestCreated,
@@ -20,8 +16,7 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.objects.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
 from kaicore.yaml_text import load_yaml
 
-from tests.given.logs.new_events import cycle_id, cycle_unit
-from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import until_events
 from tests.given.servers.kube import CRDS, DEFINITIONS, PODS, Api, Json
 from tests.integration.binder.conftest import Scene
 
@@ -39,27 +34,13 @@ async def serve(api: Api, *, without: str = "") -> None:
     await api.post(DEFINITIONS, document)
 
 
-async def decide(scene: Scene, payload: Payload) -> None:
+async def decide(scene: Scene, payload: ProvisioningRequested | ProvisioningWithdrawn) -> None:
     """Record a decision on its request's stream."""
-    scene.cycles += 1
-    name: Any = getattr(payload, "name")  # noqa: B009 - of both
-    event = NewEvent(
-        id=derived_id(scene.cluster, type(payload).__name__, str(scene.cycles)),
-        stream=f"provisioning/default/{name}",
-        payload=payload,
-        actor="test",
-        occurred_at=0,
-        cause=cycle_id(scene.cluster, scene.cycles),
-    )
-    await scene.log.append(scene.cluster, [*cycle_unit(scene.cluster, scene.cycles, payload), Unit((event,))])
+    await scene.record((f"provisioning/default/{payload.name}", payload))
 
 
 async def outcomes(scene: Scene, count: int) -> list[Any]:
-    where = Filter(types=OUTCOMES)
-    head = 0
-    async with asyncio.timeout(PATIENCE_S):
-        while len(events := await scene.log.read(scene.cluster, where=where)) < count:
-            head = await scene.log.wait_beyond(scene.cluster, head, timeout_s=0.5)
+    events = await until_events(scene.log, scene.cluster, *OUTCOMES, holds=lambda events: len(events) >= count)
     assert len({event.cause for event in events}) == len(events) == count
     return [decode_payload(event) for event in events]
 

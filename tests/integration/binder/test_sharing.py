@@ -1,13 +1,10 @@
 """Several binders of a cluster: each has its nodes, and takes over those of one that is gone, in order."""
 
-import asyncio
-
 from kai_binder.work_share import WorkShare
 from kaicore.ledger.bus.leases import Members
-from kaicore.rules.events.payloads import PodBound
 
 from tests.given.doubles.memory_leases import MemoryLeaseStore
-from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import PODS
 from tests.integration.binder.conftest import RunningBinder, Scene
 
@@ -21,11 +18,7 @@ def share(store: MemoryLeaseStore, scene: Scene, name: str) -> WorkShare:
 
 async def seen(binder: RunningBinder, live: int) -> None:
     """Wait until a binder sees so many, itself included."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if binder.metric("live") == live:
-                return
-            await asyncio.sleep(0.05)
+    await eventually(lambda: binder.metric("live") == live, every_s=0.05)
 
 
 async def test_binders_share_the_nodes_and_keep_their_order_when_one_is_killed(scene: Scene) -> None:
@@ -42,8 +35,7 @@ async def test_binders_share_the_nodes_and_keep_their_order_when_one_is_killed(s
     scene.binders.remove(dead)
     await dead.kill()
     await scene.decide(*decisions[36:])
-    outcomes = await scene.outcomes(72)
-    assert all(isinstance(outcome, PodBound) for outcome in outcomes.values())
+    await scene.bound(72)
     for name in ("a", "c"):
         assert binders[name].metric("binds_total", outcome="bound") > 0
     bound = sorted(await scene.api.items(PODS), key=lambda pod: int(pod["metadata"]["resourceVersion"]))

@@ -1,6 +1,5 @@
 """The nodes of topologies are written into their statuses, on a simulated API server."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from kaicore.rules.events.payloads import NodeObserved
 from kaicore.yaml_text import load_yaml
 
 from tests.given.cluster.factory import node
-from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import DEFINITIONS, Json
 from tests.integration.binder.conftest import Scene
 
@@ -63,12 +62,11 @@ async def test_statuses_are_written_and_follow_the_nodes(topologies: Scene) -> N
     assert [one["nodeNum"] for one in seen["status"]["detailStatus"]] == [2, 2]
     await topologies.append(("n3", NodeObserved(node("n3"))))
     await topologies.api.until(f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == 3)
-    # The node is in no spine.
-    async with asyncio.timeout(PATIENCE_S):
-        # What is written can be seen before the binder has its answer.
-        while binder.metric("side_writes_total", kind="topology-status", result="written") < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    assert binder.metric("side_writes_total", kind="topology-status", result="written") == 3
+    # The node is in no spine. What is written can be seen before the binder has its answer.
+    written = await eventually(
+        lambda: binder.metric("side_writes_total", kind="topology-status", result="written"), lambda count: count >= 3
+    )
+    assert written == 3
 
 
 @pytest.mark.parametrize(("mode", "count"), [("auto", 99), ("on", 2)])

@@ -1,6 +1,5 @@
 """Reasons of waiting pods are written on them and into events, on a simulated API server."""
 
-import asyncio
 from collections.abc import Callable
 
 from kaicore.kube.normalize.pod import normalize_pod
@@ -12,7 +11,7 @@ from kaicore.rules.events.reasons.queue import OverLimit
 from kaicore.rules.events.reasons.reason import Reason
 from msgspec import json
 
-from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import RunningBinder, Scene
 
@@ -37,19 +36,12 @@ async def why(scene: Scene, *reasons: Reason, pod_class: str = CLASS) -> int:
 
 async def events(scene: Scene, holds: Callable[[list[Json]], object]) -> list[Json]:
     """Wait until something holds for the events of the namespace."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds(items := await scene.api.items(EVENTS)):
-            async with scene.api.client.watch(EVENTS, resource_version="0", timeout_s=1) as chunks:
-                async for _ in chunks:
-                    break
-    return items
+    return await eventually(lambda: scene.api.items(EVENTS), holds)
 
 
 async def written(binder: RunningBinder, kind: str) -> None:
     """Wait until the binder has taken note of a write of a kind; it does not tell of it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not binder.metric("side_writes_total", kind=kind, result="written"):  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+    await eventually(lambda: binder.metric("side_writes_total", kind=kind, result="written"))
 
 
 def condition(pod: Json) -> Json:
@@ -152,15 +144,18 @@ async def test_pod_that_another_scheduler_took_is_left_alone(scene: Scene) -> No
     assert binder.metric("side_writes_total", kind="condition", result="written") == 1
 
 
-async def test_conditions_and_events_can_be_left_out(scene: Scene) -> None:
-    binder = scene.start(pod_conditions=False, failed_scheduling_events=False, scheduled_events=False)
+async def test_conditions_events_and_observed_placements_can_be_left_out(scene: Scene) -> None:
+    not_wanted = ("pod_conditions", "failed_scheduling_events", "scheduled_events", "annotations")
+    binder = scene.start(**dict.fromkeys(not_wanted, False))
     made, other = await scene.api.pod("a"), await scene.api.pod("b")
     await left_waiting(scene, made)
     await why(scene, short_of("cpu"))
+    await scene.observe(made)
     await scene.decide((other, "n1"))
-    await scene.outcomes(1)
+    await scene.bound()
     await binder.stop()
-    assert not condition(await scene.api.get(f"{PODS}/a"))
+    pod = await scene.api.get(f"{PODS}/a")
+    assert (condition(pod), pod["metadata"].get("annotations")) == ({}, None)
     assert await scene.api.items(EVENTS) == []
 
 

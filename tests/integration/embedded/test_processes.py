@@ -28,9 +28,6 @@ from tests.given.servers.embedded_servers import as_root, query
 _PARENT = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.client import NatsClient
-from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
 async def main():
@@ -76,13 +73,7 @@ async def test_servers_whose_parent_was_killed_are_waited_for(directory: Path, u
 
 
 @as_root
-async def test_as_root_postgres_runs_as_nobody(server: EmbeddedPostgres) -> None:
-    async with server:
-        assert os.stat(f"/proc/{server.pid}").st_uid == pwd.getpwnam("nobody").pw_uid  # noqa: PTH116
-
-
-@as_root
-async def test_as_root_a_directory_that_postgres_cannot_enter_is_named(directory: Path) -> None:
+async def test_as_root_postgres_runs_as_nobody_and_a_directory_that_it_cannot_enter_is_named(directory: Path) -> None:
     closed = directory / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(ConfigurationError, match=f"which cannot enter {closed}"):
@@ -92,6 +83,7 @@ async def test_as_root_a_directory_that_postgres_cannot_enter_is_named(directory
         assert instead == usable_directory(closed / ".kai")
         async with EmbeddedPostgres(instead, durable=False) as server:
             assert await query(server.url, "SELECT 1") == (1,)
+            assert os.stat(f"/proc/{server.pid}").st_uid == pwd.getpwnam("nobody").pw_uid  # noqa: PTH116
     finally:
         shutil.rmtree(instead)
     assert usable_directory(directory / "open") == directory / "open"
@@ -132,9 +124,6 @@ _AS_ANOTHER_USER = """
 import asyncio, os, sys
 from pathlib import Path
 import psycopg
-from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.client import NatsClient
-from kaicore.ledger.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 assert os.geteuid() != 0
 async def main(place):

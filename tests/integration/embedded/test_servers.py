@@ -23,7 +23,9 @@ from tests.given.servers.embedded_servers import SERVERS, close, connected, quer
 # What is in them outlives them
 
 
-async def test_postgres_resumes_after_a_stop_and_after_a_crash(used: Path, server: EmbeddedPostgres) -> None:
+async def test_postgres_resumes_after_a_stop_and_a_crash_and_is_durable_unless_told_otherwise(
+    used: Path, server: EmbeddedPostgres
+) -> None:
     await server.start()
     url = server.url
     await query(url, "CREATE TABLE kept AS SELECT 7 AS seven")
@@ -35,9 +37,12 @@ async def test_postgres_resumes_after_a_stop_and_after_a_crash(used: Path, serve
     await server.start()
     assert server.url == url
     assert await query(url, "SELECT seven FROM kept") == (7,)
+    assert await query(url, "SHOW fsync") == ("off",)
     await server.stop()
-    async with EmbeddedPostgres(used, durable=False) as another:
-        assert await query(another.url, "SELECT seven FROM kept") == (7,)
+    async with EmbeddedPostgres(used) as durable:
+        assert await query(durable.url, "SELECT seven FROM kept") == (7,)
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            assert await query(durable.url, f"SHOW {setting}") == ("on",)
 
 
 async def test_nats_resumes_after_a_stop_and_after_a_crash(directory: Path) -> None:
@@ -55,33 +60,23 @@ async def test_nats_resumes_after_a_stop_and_after_a_crash(directory: Path) -> N
     assert sequence == 3
 
 
-async def test_a_large_log_of_a_server_is_put_aside_at_its_start(directory: Path) -> None:
+async def test_starting_what_runs_and_stopping_what_does_not_is_nothing_and_a_large_log_is_put_aside(
+    directory: Path,
+) -> None:
     server = EmbeddedNats(directory)
-    server.log_file.write_bytes(b"old\n" * (5 << 20))
-    async with server:
-        assert server.log_file.stat().st_size < 1 << 20
-        assert (directory / "nats.log.1").read_bytes().startswith(b"old")
-
-
-async def test_starting_what_runs_and_stopping_what_does_not_is_nothing(directory: Path) -> None:
-    server = EmbeddedNats(directory)
+    with pytest.raises(EmbeddedServerError, match="not been started"):
+        _ = server.url
     await server.stop()
     await server.kill()
+    server.log_file.write_bytes(b"old\n" * (5 << 20))
     await server.start()
+    assert server.log_file.stat().st_size < 1 << 20
+    assert (directory / "nats.log.1").read_bytes().startswith(b"old")
     pid = server.pid
     await server.start()
     assert server.pid == pid
     await server.stop()
     await server.stop()
-
-
-async def test_postgres_is_durable_unless_told_otherwise(used: Path, server: EmbeddedPostgres) -> None:
-    async with EmbeddedPostgres(used) as durable:
-        assert await query(durable.url, "SHOW fsync") == ("on",)
-        assert await query(durable.url, "SHOW full_page_writes") == ("on",)
-        assert await query(durable.url, "SHOW synchronous_commit") == ("on",)
-    async with server:
-        assert await query(server.url, "SHOW fsync") == ("off",)
 
 
 async def test_a_connection_without_the_password_is_refused(
@@ -168,11 +163,6 @@ async def test_another_server_on_the_port_of_postgres_is_given_no_password(
     assert (used / "password").read_bytes() not in received
 
 
-def test_there_is_no_url_before_the_first_start(directory: Path) -> None:
-    with pytest.raises(EmbeddedServerError, match="not been started"):
-        _ = EmbeddedNats(directory).url
-
-
 # Not twice on the same data
 
 
@@ -184,7 +174,9 @@ async def test_a_live_server_on_the_same_data_is_named(directory: Path, used: Pa
             await kind(place).start()
 
 
-async def test_a_pid_of_another_process_is_no_live_server(used: Path, server: EmbeddedPostgres) -> None:
+async def test_a_pid_of_another_process_is_no_live_server_unless_kai_did_not_start_it(
+    used: Path, server: EmbeddedPostgres
+) -> None:
     await server.start()
     await server.kill()
     pid_file = used / "data" / "postmaster.pid"
@@ -193,12 +185,6 @@ async def test_a_pid_of_another_process_is_no_live_server(used: Path, server: Em
     (used / "lock").write_text(str(os.getpid()))
     await server.start()
     await server.stop()
-
-
-async def test_a_server_that_another_process_started_is_left_alone(used: Path, server: EmbeddedPostgres) -> None:
-    await server.start()
-    await server.stop()
-    pid_file = used / "data" / "postmaster.pid"
     pid_file.write_text(f"{os.getpid()}\n")
     with pytest.raises(ConfigurationError, match=f"process {os.getpid()} is using it, a server that kai did not start"):
         await server.start()
@@ -262,6 +248,3 @@ async def test_missing_wheels_are_named(directory: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(postgres.importlib.metadata, "files", absent)
     with pytest.raises(ConfigurationError, match=r"kai-ledger\[embedded\]"):
         await EmbeddedNats(directory).start()
-
-
-# They die with us

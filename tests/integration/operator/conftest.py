@@ -1,6 +1,5 @@
 """A simulated API server with the operator's definitions and rights, and an operator that acts with them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +17,7 @@ from kaicore.yaml_text import load_yaml, load_yaml_all
 from prometheus_client import CollectorRegistry
 
 from tests.given.processes.tasks import going
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import CRDS, DEFINITIONS, Api, Json, simulated
 
 NAMESPACE = "kai-system"
@@ -81,10 +81,7 @@ class Site:
         return str(condition["message"])
 
     async def until(self, look: Callable[[], Any], holds: Callable[[Any], object]) -> Any:
-        async with asyncio.timeout(60):
-            while not holds(seen := await look()):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        return seen
+        return await eventually(look, holds, every_s=0.05)
 
     async def gone(self, path: str) -> bool:
         """True if an object is not there."""

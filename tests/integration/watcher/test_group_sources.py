@@ -5,7 +5,7 @@ from typing import Any
 from kaicore.rules.events.reasons.group import GroupNotFound
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.given.servers.kube import Json
+from tests.given.servers.kube import DEFINITIONS, Json
 from tests.given.work.groups import shape
 from tests.integration.watcher.conftest import World
 
@@ -84,8 +84,7 @@ async def test_kinds_that_are_served_later_or_no_more_are_followed(world: World)
     await world.api.post(groups, group("g", minMember=2))
     await world.until(lambda events: "GroupSourceObserved" in [event.type for event in events])
     await world.converged()
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    await world.api.client.delete(f"{definitions}/podgroups.scheduling.sigs.k8s.io")
+    await world.api.client.delete(f"{DEFINITIONS}/podgroups.scheduling.sigs.k8s.io")
     await world.until(lambda events: "GroupSourceDeleted" in [event.type for event in events])
     assert watcher.health.ready
 

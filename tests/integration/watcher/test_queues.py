@@ -1,13 +1,11 @@
 """Queues of KAI and Kueue, of which a cluster may serve any or none, become the queues of the state."""
 
-import asyncio
-
 import pytest
 from kai_watcher.watcher import WatcherOptions
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.given.processes.service_task import PATIENCE_S
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import Json
 from tests.integration.watcher.conftest import World
 
@@ -55,9 +53,7 @@ async def test_kinds_of_a_group_that_is_left_out_are_not_read_and_what_was_recor
     assert sorted((await state(world)).queues) == ["ClusterQueue/k", "a"]
     await world.start(leave_out="kueue.x-k8s.io").ready()
     await world.api.post(cluster_queues, cluster_queue("later"))
-    async with asyncio.timeout(PATIENCE_S):
-        while sorted((await state(world)).queues) != ["a"]:
-            await world.log.wait_beyond(world.cluster, (await state(world)).position, timeout_s=0.5)
+    await eventually(lambda: state(world), lambda recorded: sorted(recorded.queues) == ["a"])
 
 
 def test_a_group_that_cannot_be_left_out_is_named() -> None:

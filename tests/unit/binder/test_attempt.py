@@ -180,13 +180,6 @@ def test_a_provisioning_request_is_made_or_deleted_or_refused() -> None:
         assert (refusal.code, refusal.reason, refusal.attempts, refusal.removing) == (503, "Timeout", 2, removing)
 
 
-def test_an_outcome_of_another_clients_post_is_told_apart() -> None:
-    attempt = Attempt(BINDING, patience_s=PATIENCE_S)
-    CONFLICT(attempt)
-    attempt.found(pod(nodeName="n1"), elapsed_s=0)
-    assert attempt.already
-
-
 def test_waiting_grows_and_the_servers_wish_is_granted() -> None:
     attempt = Attempt(BINDING, patience_s=PATIENCE_S)
     assert attempt.delay_s(1.0) == 0
@@ -209,6 +202,10 @@ def test_a_look_after_a_conflict_does_not_wait() -> None:
     attempt.found(pod(), elapsed_s=0)
     assert attempt.ask is Ask.ACT
     assert attempt.delay_s(1.0) > 0
+    CONFLICT(attempt)
+    assert not attempt.already
+    attempt.found(pod(nodeName="n1"), elapsed_s=0)
+    assert attempt.already, "it was another client's post"
 
 
 def test_the_binding_names_the_uid_and_carries_the_prediction() -> None:

@@ -19,6 +19,8 @@ from kai_ingest.authentication import (
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token, read_secret
 
+from tests.given.doubles.stopped_clock import StoppedClock
+
 SECRET = b"0123456789abcdef"
 EXPORTER = "system:serviceaccount:kai-system:kai-exporter"
 
@@ -82,20 +84,13 @@ def reviewed(
     return ReviewedToken(authenticated, "", ReviewedUser(username, {NODE_NAME: list(nodes)}), [audience])
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def tokens(reviewer: Reviewer, clock: Clock, audience: str = "kai-ingest") -> KubernetesTokens:
+def tokens(reviewer: Reviewer, clock: StoppedClock, audience: str = "kai-ingest") -> KubernetesTokens:
     accounts = frozenset({"kai-system:kai-exporter"})
     return KubernetesTokens(reviewer.review, audience=audience, service_accounts=accounts, clock=clock)
 
 
 async def test_token_that_kubernetes_vouches_for_names_its_node() -> None:
-    reviewer, clock = Reviewer(reviewed()), Clock()
+    reviewer, clock = Reviewer(reviewed()), StoppedClock(1000)
     one = tokens(reviewer, clock)
     assert [await one.node_of("t", client="10.0.0.1"), await one.node_of("t", client="10.0.0.1")] == ["n1", "n1"]
     assert reviewer.asked == [("kai-ingest",)], "a review is believed for a while"
@@ -121,14 +116,14 @@ async def test_token_that_kubernetes_vouches_for_names_its_node() -> None:
 async def test_token_that_kubernetes_does_not_vouch_for_is_refused(
     answer: ReviewedToken | Exception, error: type[Exception], message: str
 ) -> None:
-    one = tokens(Reviewer(answer), Clock())
+    one = tokens(Reviewer(answer), StoppedClock(1000))
     for _ in range(2):
         with pytest.raises(error, match=message):
             await one.node_of("t", client="10.0.0.1")
 
 
 async def test_a_refusal_is_believed_for_a_shorter_while() -> None:
-    reviewer, clock = Reviewer(reviewed(authenticated=False)), Clock()
+    reviewer, clock = Reviewer(reviewed(authenticated=False)), StoppedClock(1000)
     one = tokens(reviewer, clock)
     with pytest.raises(NotAuthenticated):
         await one.node_of("t", client="10.0.0.1")
@@ -141,7 +136,7 @@ async def test_a_refusal_is_believed_for_a_shorter_while() -> None:
 
 async def test_a_review_without_an_answer_is_not_kept() -> None:
     reviewer = Reviewer(ClusterUnavailable("no answer"))
-    one = tokens(reviewer, Clock())
+    one = tokens(reviewer, StoppedClock(1000))
     with pytest.raises(AuthenticationUnavailable):
         await one.node_of("t", client="10.0.0.1")
     reviewer.answer = reviewed()
@@ -150,7 +145,7 @@ async def test_a_review_without_an_answer_is_not_kept() -> None:
 
 async def test_without_an_audience_the_api_servers_own_is_meant() -> None:
     reviewer = Reviewer(reviewed(audience="https://kubernetes.default.svc"))
-    assert await tokens(reviewer, Clock(), audience="").node_of("t", client="10.0.0.1") == "n1"
+    assert await tokens(reviewer, StoppedClock(1000), audience="").node_of("t", client="10.0.0.1") == "n1"
     assert reviewer.asked == [()]
 
 
@@ -167,7 +162,7 @@ class MadeUp(Reviewer):
 
 
 async def test_made_up_tokens_ask_for_a_few_reviews_only_and_keep_no_other_client_out() -> None:
-    reviewer, clock = MadeUp(), Clock()
+    reviewer, clock = MadeUp(), StoppedClock(1000)
     one = tokens(reviewer, clock)
     outcomes = await asyncio.gather(
         *(one.node_of(f"bad-{number}", client="10.0.0.66") for number in range(500)), return_exceptions=True
@@ -182,11 +177,11 @@ async def test_made_up_tokens_ask_for_a_few_reviews_only_and_keep_no_other_clien
 
 
 async def test_made_up_tokens_do_not_push_out_the_genuine_ones_that_are_remembered() -> None:
-    reviewer, clock = MadeUp(), Clock()
+    reviewer, clock = MadeUp(), StoppedClock(1000)
     one = tokens(reviewer, clock)
     await one.node_of("good", client="10.0.0.1")
     for number in range(2100):
-        clock.now += 0.01
+        clock.now += number % 50 == 0
         with pytest.raises(NotAuthenticated):
             await one.node_of(f"bad-{number}", client=f"10.0.{number % 256}.{number // 256}")
     asked = len(reviewer.asked)
@@ -195,7 +190,7 @@ async def test_made_up_tokens_do_not_push_out_the_genuine_ones_that_are_remember
 
 
 async def test_the_reviews_of_all_clients_together_are_limited() -> None:
-    reviewer, clock = MadeUp(), Clock()
+    reviewer, clock = MadeUp(), StoppedClock(1000)
     one = tokens(reviewer, clock)
     outcomes = await asyncio.gather(
         *(one.node_of(f"good-{number}", client=f"10.0.0.{number % 100}") for number in range(1100)),
@@ -209,6 +204,6 @@ async def test_the_reviews_of_all_clients_together_are_limited() -> None:
 
 async def test_requests_that_come_together_with_one_token_are_one_review() -> None:
     reviewer = MadeUp()
-    one = tokens(reviewer, Clock())
+    one = tokens(reviewer, StoppedClock(1000))
     assert await asyncio.gather(*(one.node_of("good", client="10.0.0.1") for _ in range(50))) == ["good"] * 50
     assert len(reviewer.asked) == 1

@@ -4,19 +4,19 @@ import pytest
 from kai_ingest.ingest import EqualReads
 
 
-def test_a_report_that_is_sent_twice_is_one_read_and_the_next_look_is_the_second() -> None:
+@pytest.mark.parametrize(
+    ("contents", "times", "again"),
+    [
+        ((b"half",) * 4, (1, 1, 2, 3), [False, False, True, True]),
+        ((b"cpus", b"more", b"cpus", b"cpus"), (0, 1, 2, 3), [False, False, False, True]),
+    ],
+    ids=["a report that is sent twice is one read", "other contents begin anew"],
+)
+def test_the_next_look_at_the_same_is_the_second(
+    contents: tuple[bytes, ...], times: tuple[int, ...], again: list[bool]
+) -> None:
     reads = EqualReads()
-    assert [reads.again("a", b"half", at=at) for at in (1, 1, 2, 3)] == [False, False, True, True]
-
-
-def test_other_contents_begin_anew() -> None:
-    reads = EqualReads()
-    assert [reads.again("a", content, at=at) for at, content in enumerate((b"cpus", b"more", b"cpus", b"cpus"))] == [
-        False,
-        False,
-        False,
-        True,
-    ]
+    assert [reads.again("a", content, at=at) for content, at in zip(contents, times, strict=True)] == again
 
 
 def test_a_pod_that_is_settled_is_forgotten_and_others_are_not() -> None:

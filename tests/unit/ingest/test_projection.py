@@ -64,18 +64,14 @@ def on_node(name: str, node: str = "n1", **fields: Any) -> Pod:
     return pod(name, cpu=1, node_name=node, **fields)
 
 
-def test_report_of_an_unknown_pod_is_unresolved(story: Story) -> None:
+def test_report_of_a_pod_that_is_not_known_on_a_node_or_gone_is_unresolved(story: Story) -> None:
     assert story.meant("a") == Miss.UNKNOWN
-
-
-def test_report_of_a_pod_without_a_node_is_unresolved(story: Story) -> None:
     story.add_pod(pod("a", cpu=1))
     assert story.meant("a") == Miss.UNKNOWN
-
-
-def test_report_of_another_schedulers_pod_is_resolved(story: Story) -> None:
-    story.add_pod(on_node("a", scheduler_name="default-scheduler"))
-    assert story.meant("a") == "uid-a"
+    story.delete_pod(story.add_pod(on_node("a", scheduler_name="default-scheduler")))
+    assert story.meant("a") == Miss.UNKNOWN
+    story.add_pod(on_node("b", scheduler_name="default-scheduler"))
+    assert story.meant("b") == "uid-b", "another scheduler's"
 
 
 def test_pod_is_resolved_from_its_decision_on(story: Story) -> None:
@@ -89,66 +85,46 @@ def test_pod_is_resolved_from_its_decision_on(story: Story) -> None:
     assert story.meant("a") == "uid-a"
 
 
-def test_pod_whose_decision_failed_is_not_resolved(story: Story) -> None:
+def test_pod_whose_decision_failed_is_not_resolved_unless_it_is_bound(story: Story) -> None:
     waiting = story.add_pod(pod("a", cpu=1))
     story.place(waiting, "n1")
     story.fail_to_bind(waiting, "n1")
     assert story.meant("a") == Miss.UNKNOWN
     story.place(waiting, "n2")
     assert story.meant("a", node="n2") == "uid-a"
+    story.bind(waiting, "n2")
+    story.fail_to_bind(waiting, "n2")
+    assert story.meant("a", node="n2") == "uid-a"
 
 
-def test_a_failure_to_bind_what_is_bound_means_nothing(story: Story) -> None:
-    waiting = story.add_pod(pod("a", cpu=1))
-    story.place(waiting, "n1")
-    story.bind(waiting, "n1")
-    story.fail_to_bind(waiting, "n1")
-    assert story.meant("a") == "uid-a"
-
-
-def test_kubernetes_knows_better_than_a_decision(story: Story) -> None:
+def test_kubernetes_knows_better_than_a_decision_and_the_wrong_node_names_the_right_one(story: Story) -> None:
     story.place(story.add_pod(pod("a", cpu=1)), "n1")
     story.add_pod(on_node("a", "n2"))
     assert story.meant("a", node="n1") == Miss.ELSEWHERE
     assert story.meant("a", node="n2") == "uid-a"
-
-
-def test_the_wrong_node_names_the_right_one(story: Story) -> None:
-    story.add_pod(on_node("a", "n2"))
     with pytest.raises(Unresolved, match="Pod default/a: node: 'n1': the log has it on n2"):
         story.projection.resolve("default", "a", node="n1", uid="", observed_at=2**60)
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_report_of_a_finished_pod_is_unresolved(story: Story, phase: str) -> None:
-    story.add_pod(on_node("a"))
-    story.add_pod(on_node("a", phase=phase))
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "rejected"])
+def test_report_of_a_finished_or_rejected_pod_is_unresolved(story: Story, phase: str) -> None:
+    one = story.add_pod(on_node("a"))
+    if phase == "rejected":
+        story.record("pod/uid-a", payloads.PodRejected(one.uid, "default", "a", "n1", "TopologyAffinityError"))
+    else:
+        story.add_pod(on_node("a", phase=phase))
     assert story.meant("a") == Miss.FINISHED
     story.add_pod(on_node("a"))
     assert story.meant("a") == Miss.FINISHED, "no pod comes back from there"
 
 
-def test_report_of_a_rejected_pod_is_unresolved(story: Story) -> None:
-    one = story.add_pod(on_node("a"))
-    story.record("pod/uid-a", payloads.PodRejected(one.uid, "default", "a", "n1", "TopologyAffinityError"))
-    assert story.meant("a") == Miss.FINISHED
-
-
-def test_report_of_a_deleted_pod_is_unresolved(story: Story) -> None:
-    story.delete_pod(story.add_pod(on_node("a")))
-    assert story.meant("a") == Miss.UNKNOWN
-
-
-def test_a_uid_that_is_given_counts(story: Story) -> None:
+def test_a_uid_that_is_given_counts_and_of_a_static_pod_also_the_one_that_its_kubelet_gave_it(story: Story) -> None:
     story.add_pod(on_node("a"))
     assert story.meant("a", uid="uid-a") == "uid-a"
     assert story.meant("a", uid="uid-b") == Miss.UNKNOWN
-
-
-def test_a_static_pod_is_meant_by_the_uid_that_its_kubelet_gave_it(story: Story) -> None:
-    story.add_pod(on_node("a", annotations={MIRROR_ANNOTATION: "0f1e2d"}))
-    assert (story.meant("a", uid="0f1e2d"), story.meant("a", uid="uid-a")) == ("uid-a", "uid-a")
-    assert story.meant("a", uid="other") == Miss.UNKNOWN
+    story.add_pod(on_node("b", annotations={MIRROR_ANNOTATION: "0f1e2d"}))
+    assert (story.meant("b", uid="0f1e2d"), story.meant("b", uid="uid-b")) == ("uid-b", "uid-b")
+    assert story.meant("b", uid="other") == Miss.UNKNOWN
 
 
 def test_two_live_pods_of_one_name_on_one_node_are_ambiguous(story: Story) -> None:

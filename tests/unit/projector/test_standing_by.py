@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -140,25 +140,18 @@ def _spoil_row(_: ClusterState, views: _WrongViews) -> None:
     pods |= {uid: replace(row, node="elsewhere") for uid, row in pods.items()}
 
 
-def _spoil_minutes(_: ClusterState, views: _WrongViews) -> None:
-    def wrong(changes: RowChanges) -> None:
-        changes.occupancy = [replace(row, pods_bound=row.pods_bound + 1) for row in changes.occupancy]
+def _writing(part: str, wrong: Callable[[Any], Any]) -> Callable[[ClusterState, _WrongViews], None]:
+    """Have one part of what is written changed on its way."""
 
-    views.wrong = wrong
+    def spoil(_: ClusterState, views: _WrongViews) -> None:
+        views.wrong = lambda changes: setattr(changes, part, wrong(getattr(changes, part)))
 
-
-def _spoil_hours(_: ClusterState, views: _WrongViews) -> None:
-    def wrong(changes: RowChanges) -> None:
-        changes.queues = [replace(row, allocated=row.allocated + 1) for row in changes.queues]
-
-    views.wrong = wrong
+    return spoil
 
 
-def _lose_hours(_: ClusterState, views: _WrongViews) -> None:
-    def wrong(changes: RowChanges) -> None:
-        changes.decisions = []
-
-    views.wrong = wrong
+_spoil_minutes = _writing("occupancy", lambda rows: [replace(row, pods_bound=row.pods_bound + 1) for row in rows])
+_spoil_hours = _writing("queues", lambda rows: [replace(row, allocated=row.allocated + 1) for row in rows])
+_lose_hours = _writing("decisions", lambda _: [])
 
 
 def _spoil_once(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[ClusterState], None]) -> None:

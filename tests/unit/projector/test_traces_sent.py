@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.logs.recorded_history import log_of
+from tests.given.processes.waiting import eventually
 from tests.given.servers.otel_collector import collecting, collector
 from tests.given.servers.ports import free_port
 from tests.given.servers.trace_receiver import trace_receiver
@@ -77,12 +78,6 @@ def _sender(url: str, headers: Mapping[str, str], metrics: ProjectorMetrics) -> 
     return OtlpSender(url, headers, sent=metrics.sent_spans, dropped=metrics.dropped_spans, logger=get_logger())
 
 
-async def until(satisfied: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not satisfied():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refuses_is_counted(
     shown: Workloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,10 +90,10 @@ async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refus
         sender = _sender(url, headers, ProjectorMetrics(registry=registry))
         sender.take(encoded("c1", spans), len(spans))
         sending = asyncio.create_task(sender.run())
-        await until(lambda: registry.get_sample_value("kai_projector_spans_sent_total") == len(spans))
+        await eventually(lambda: registry.get_sample_value("kai_projector_spans_sent_total") == len(spans))
         receiver.refusals = [400]
         sender.take(encoded("c1", spans[:2]), 2)
-        await until(lambda: registry.get_sample_value("kai_projector_spans_dropped_total") == 2)
+        await eventually(lambda: registry.get_sample_value("kai_projector_spans_dropped_total") == 2)
         sending.cancel()
     assert set(receiver.spans) == {span["name"] for span in spans}
     start = next(span for span in spans if span["name"] == "gang PodGroup.scheduling.sigs.k8s.io/default/train")
@@ -117,7 +112,7 @@ async def test_a_collector_has_every_span_as_it_is_meant(shown: Workloads, tmp_p
         for span in spans:
             sender.take(encoded("c1", [span]), 1)
         sending = asyncio.create_task(sender.run())
-        await until(lambda: len(collected.requests()) == len(spans))
+        await eventually(lambda: len(collected.requests()) == len(spans))
         sending.cancel()
         taken = [one for request in collected.requests() for one in request["resourceSpans"]]
     resource = {one["key"]: one["value"]["stringValue"] for one in taken[0]["resource"]["attributes"]}

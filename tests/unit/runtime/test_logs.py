@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,12 +11,7 @@ import structlog
 from kaicore.runtime.rate_limit import RateLimit, RateLimits
 from kaicore.runtime.service.logs import SameLines
 
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.given.doubles.stopped_clock import StoppedClock
 
 
 def test_a_rate_limit_fills_up_again() -> None:
@@ -40,7 +34,7 @@ def test_rate_limits_forget_the_key_not_used_for_longest() -> None:
 
 
 def test_a_flood_of_equal_lines_is_cut_and_the_next_line_says_how_many_were_dropped() -> None:
-    clock = Clock()
+    clock = StoppedClock(0)
     lines = SameLines(clock)
     passed = 0
     for number in range(500):
@@ -51,13 +45,13 @@ def test_a_flood_of_equal_lines_is_cut_and_the_next_line_says_how_many_were_drop
             pass
     assert passed == 100
     assert lines(None, "warning", {"event": "other"}) == {"event": "other"}
-    clock.now = 1.0
+    clock.now = 1
     line: Any = lines(None, "warning", {"event": "report refused"})
     assert line == {"event": "report refused", "same_lines_dropped": 400}
 
 
 def test_a_flood_of_a_librarys_lines_is_cut_whatever_they_are_filled_with() -> None:
-    clock = Clock()
+    clock = StoppedClock(0)
     lines = SameLines(clock)
 
     def passes(number: int) -> tuple[bool, str]:
@@ -65,27 +59,26 @@ def test_a_flood_of_a_librarys_lines_is_cut_whatever_they_are_filled_with() -> N
         return bool(lines.filter(record)), record.getMessage()
 
     assert sum(passes(number)[0] for number in range(300)) == 100
-    clock.now = 1.0
+    clock.now = 1
     assert passes(7) == (True, "bad request 7 (200 same lines dropped)")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux'")
-def test_a_full_disk_under_the_log_costs_lines_and_no_service() -> None:
-    code = (
-        "import logging, sys; from kaicore.runtime.service import configure_logging, get_logger;"
-        "configure_logging('x');"
-        "get_logger().warning('one'); logging.warning('two'); sys.stdout.write('alive')"
-    )
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, check=False)
-    assert done.stdout == b"alive"
-
-
-def test_a_bus_that_is_lost_and_found_is_two_lines_and_a_pool_that_tries_again_is_none() -> None:
-    code = (
-        "from logging import getLogger; from kaicore.runtime.service import configure_logging; configure_logging('x');"
-        "getLogger('kaicore.ledger.bus').warning('lost'); getLogger('kaicore.ledger.bus').info('found');"
-        "getLogger('psycopg.pool').warning('tries'); getLogger('nats').info('chats')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def test_a_bus_lost_and_found_is_two_lines_a_pool_that_tries_again_is_none_and_a_full_disk_costs_no_service() -> None:
+    code = """
+import logging, os, sys
+from logging import getLogger
+from kaicore.runtime.service import configure_logging, get_logger
+configure_logging("x")
+getLogger("kaicore.ledger.bus").warning("lost")
+getLogger("kaicore.ledger.bus").info("found")
+getLogger("psycopg.pool").warning("tries")
+getLogger("nats").info("chats")
+os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+get_logger().warning("one")
+logging.warning("two")
+sys.stdout.write("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert [msgspec.json.decode(line)["event"] for line in done.stderr.splitlines()] == ["lost", "found"]
+    assert done.stdout == "alive"

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
@@ -13,10 +12,11 @@ from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.runtime.service import Health, ServiceContext, get_logger
-from kaicore.runtime.service.health import Asgi, with_health
+from kaicore.runtime.service.health import with_health
 from prometheus_client import CollectorRegistry
 
 from tests.given.doubles.virtual_time import run_virtually
+from tests.given.servers.http_app import answered
 from tests.unit.kube.test_reflector_quiet import SilentServer
 
 #: A load balancer in front of the API server cuts what is silent for so long; None: there is none.
@@ -35,20 +35,6 @@ class SilentCluster(SilentServer):
         raise ApiStatus(404, "NotFound", path)
 
     find = KubeClient.find
-
-
-async def status_of(app: Asgi, path: str) -> tuple[int, str]:
-    """An application's answers."""
-    sent: list[MutableMapping[str, Any]] = []
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        sent.append(message)
-
-    async def receive() -> None:
-        return None
-
-    await app({"type": "http", "method": "GET", "path": path}, receive, send)
-    return sent[0]["status"], sent[1]["body"].decode()
 
 
 async def quiet(server: SilentCluster, seconds: float) -> list[tuple[int, str]]:
@@ -71,7 +57,7 @@ async def quiet(server: SilentCluster, seconds: float) -> list[tuple[int, str]]:
     answers = []
     while loop.time() < seconds:
         await asyncio.sleep(60)
-        answers.append(await status_of(app, "/readyz"))
+        answers.append(await answered(app, "/readyz"))
     context.stopping.set()
     await running
     return answers
