@@ -70,9 +70,15 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield made
 
 
-async def test_the_token_of_an_exporters_pod_names_its_node_while_it_is_there_and_no_other_one_does(
-    cluster: Cluster,
-) -> None:
+async def test_the_token_of_an_exporters_pod_names_its_node_while_the_pod_is_there(cluster: Cluster) -> None:
+    token = await cluster.token()
+    assert await cluster.authenticator().node_of(token, client="10.0.0.1") == "gpu-7"
+    await cluster.client.delete(f"{NAMESPACE}/pods/kai-exporter", {"gracePeriodSeconds": 0})
+    with pytest.raises(NotAuthenticated):
+        await cluster.authenticator().node_of(token, client="10.0.0.1")
+
+
+async def test_token_of_no_exporter_pod_names_no_node(cluster: Cluster) -> None:
     for token, error, message in (
         ("made-up", NotAuthenticated, None),
         (await cluster.token(audience="others"), NotAuthenticated, None),
@@ -81,11 +87,6 @@ async def test_the_token_of_an_exporters_pod_names_its_node_while_it_is_there_an
     ):
         with pytest.raises(error, match=message):
             await cluster.authenticator().node_of(token, client="10.0.0.1")
-    token = await cluster.token()
-    assert await cluster.authenticator().node_of(token, client="10.0.0.1") == "gpu-7"
-    await cluster.client.delete(f"{NAMESPACE}/pods/kai-exporter", {"gracePeriodSeconds": 0})
-    with pytest.raises(NotAuthenticated):
-        await cluster.authenticator().node_of(token, client="10.0.0.1")
 
 
 async def test_token_review_without_an_answer_is_not_cached() -> None:
