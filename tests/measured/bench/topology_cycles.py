@@ -2,7 +2,7 @@
 
 Beside each figure, in its name, the peer's: Kueue's as measured in 2026-08 on 2 cores, KAI's and kube-scheduler's as
 they publish them. They are of the placement alone (Kueue), of a scheduler's throughput (kube-scheduler) or end to end
-(KAI); ours here are of cycles. The search by itself is in `topology`.
+(KAI); ours here are of cycles.
 """
 
 import gc
