@@ -28,9 +28,9 @@ async def start_server() -> AsyncIterator[ServerFactory]:
 
 
 @pytest.fixture
-async def server(start_server: ServerFactory) -> ApiServer:
-    """A server in memory, without controllers."""
-    return await start_server(controllers=False)
+async def server(request: pytest.FixtureRequest, start_server: ServerFactory) -> ApiServer:
+    """A server in memory, with the module's `SERVER_OPTIONS`; without controllers where it has none."""
+    return await start_server(**getattr(request.module, "SERVER_OPTIONS", {"controllers": False}))
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """Garbage, namespaces, disruption budgets, node lifecycle."""
 
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, binding, config_map, node, pod
 from tests.tools.apiserver.conftest import ServerFactory
@@ -11,12 +8,7 @@ from tests.tools.apiserver.test_pod_actions import BUDGETS, eviction, ready_pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
-
-@pytest.fixture
-async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(node_grace_s=0.2)
-    async with Client(server.http_url, server.admin_token) as connected:
-        yield connected
+SERVER_OPTIONS = {"node_grace_s": 0.2}
 
 
 async def owner(client: Client, name: str) -> dict[str, Any]:

@@ -1,22 +1,13 @@
 """Pods of `default-scheduler` are scheduled plainly, with the reasons of waiting ones."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
 from tests.tools.apiserver.client import NODES, PODS, Client, pod
-from tests.tools.apiserver.conftest import ServerFactory
 
 Json = dict[str, Any]
 EVENTS = "/api/v1/namespaces/default/events"
 
-
-@pytest.fixture
-async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(default_scheduler=True, node_grace_s=0)
-    async with Client(server.http_url, server.admin_token) as connected:
-        yield connected
+SERVER_OPTIONS = {"default_scheduler": True, "node_grace_s": 0}
 
 
 async def add_node(

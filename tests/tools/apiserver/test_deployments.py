@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from tests.given.processes.tasks import going
 from tests.tools.apiserver.client import PODS, Client
-from tests.tools.apiserver.conftest import ServerFactory
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
@@ -16,12 +16,7 @@ READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00
 
 Json = dict[str, Any]
 
-
-@pytest.fixture
-async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(job_backoff_s=0.05)
-    async with Client(server.http_url, server.admin_token) as connected:
-        yield connected
+SERVER_OPTIONS = {"job_backoff_s": 0.05}
 
 
 @asynccontextmanager
@@ -41,13 +36,8 @@ async def kubelet(client: Client, statuses: Callable[[Json], Json | None]) -> As
                 if status is not None:
                     await client.merge(f"{PODS}/{metadata['name']}/status", {"status": status})
 
-    task = asyncio.create_task(run())
-    try:
+    async with going(run()):
         yield counts
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def running(pod: Json) -> Json:

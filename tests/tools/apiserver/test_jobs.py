@@ -1,12 +1,10 @@
 """The Job controller."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kai_apiserver.controllers.jobs import read_indexes, write_indexes
@@ -16,14 +14,7 @@ from tests.tools.apiserver.client import PODS, Client, Watch, binding, pod
 from tests.tools.apiserver.conftest import ServerFactory
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-FAST = {"job_backoff_s": 0.01}
-
-
-@pytest.fixture
-async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(**FAST)
-    async with Client(server.http_url, server.admin_token) as connected:
-        yield connected
+SERVER_OPTIONS = {"job_backoff_s": 0.01}
 
 
 def job(name: str = "j", **spec: Any) -> dict[str, Any]:
@@ -133,7 +124,7 @@ async def test_a_failed_job_waits_for_its_last_pods(client: Client) -> None:
 
 async def test_a_deadline_ends_a_job(start_server: ServerFactory) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    server = await start_server(**FAST, clock=lambda: moment)
+    server = await start_server(**SERVER_OPTIONS, clock=lambda: moment)
     async with Client(server.http_url, server.admin_token) as client:
         await client.post(JOBS, job(activeDeadlineSeconds=60))
         await until_status(client, lambda status: status.get("active") == 1)
@@ -220,7 +211,7 @@ async def test_an_elastic_job_grows_and_keeps_its_first_indexes_when_it_shrinks(
 
 async def test_a_finished_job_goes_when_its_time_is_over(start_server: ServerFactory) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    server = await start_server(**FAST, clock=lambda: moment)
+    server = await start_server(**SERVER_OPTIONS, clock=lambda: moment)
     async with Client(server.http_url, server.admin_token) as client, client.watch(PODS) as watch:
         await client.post(JOBS, job(ttlSecondsAfterFinished=60))
         await end(client, await new_pod(watch), "Succeeded")
@@ -249,7 +240,7 @@ async def test_pods_are_counted_once_across_a_restart(tmp_path: Path) -> None:
         return ApiServerOptions(data_dir=tmp_path, **rest)
 
     async with (
-        ApiServer(options(**FAST)) as server,
+        ApiServer(options(**SERVER_OPTIONS)) as server,
         Client(server.http_url, server.admin_token) as client,
         client.watch(PODS) as watch,
     ):
@@ -260,7 +251,7 @@ async def test_pods_are_counted_once_across_a_restart(tmp_path: Path) -> None:
             await end(client, item, "Succeeded")
         uncounted = {"succeeded": [made[0]["metadata"]["uid"]]}
         await client.merge(f"{JOBS}/j/status", {"status": {"uncountedTerminatedPods": uncounted}})
-    async with ApiServer(options(**FAST)) as server, Client(server.http_url, server.admin_token) as client:
+    async with ApiServer(options(**SERVER_OPTIONS)) as server, Client(server.http_url, server.admin_token) as client:
         await until_status(client, lambda status: status.get("succeeded") == 2)
         await end(client, made[2], "Succeeded")
         done = await until_status(client, lambda status: condition(status, "Complete"))

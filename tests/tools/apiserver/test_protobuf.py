@@ -54,19 +54,6 @@ def _envelope(kind: bytes, raw: bytes) -> bytes:
     return b"k8s\x00" + _field(1, _field(1, b"v1") + _field(2, kind)) + _field(2, raw)
 
 
-def test_protobuf_is_read_as_json_would_be() -> None:
-    metadata = _field(1, b"c") + _field(11, _field(1, b"k") + _field(2, b"v")) + _field(14, b"f")
-    body = _envelope(b"ConfigMap", _field(1, metadata) + _field(2, _field(1, b"a") + _field(2, b"b")))
-    assert decode_protobuf(body) == {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "c", "labels": {"k": "v"}, "finalizers": ["f"]},
-        "data": {"a": "b"},
-    }
-    secret = decode_protobuf(_envelope(b"Secret", _field(2, _field(1, b"a") + _field(2, b"\x00\xff"))))
-    assert secret["data"] == {"a": "AP8="}
-
-
 @pytest.mark.parametrize(
     "body",
     [

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
 
 import pytest
 from kaicore.yaml_text import load_yaml
 
-from tests.given.processes.tasks import going
 from tests.tools.apiserver.client import PODS, Client
-from tests.tools.apiserver.conftest import ServerFactory
+from tests.tools.apiserver.test_deployments import kubelet, running
 
 Json = dict[str, Any]
 PATIENCE_S = 60.0
-READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+SERVER_OPTIONS = {"job_backoff_s": 0.02, "demonstration": True}
 PLURALS = {
     "PyTorchJob": "pytorchjobs",
     "MPIJob": "mpijobs",
@@ -93,24 +91,9 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(start_server: ServerFactory) -> AsyncIterator[Cluster]:
-    server = await start_server(job_backoff_s=0.02, demonstration=True)
-    async with Client(server.http_url, server.admin_token) as client, kubelet(client):
+async def cluster(client: Client) -> AsyncIterator[Cluster]:
+    async with kubelet(client, running):
         yield Cluster(client)
-
-
-@asynccontextmanager
-async def kubelet(client: Client) -> AsyncIterator[None]:
-    async def run() -> None:
-        async with client.watch(PODS) as watch:
-            while True:
-                event = await watch.next()
-                if event["type"] == "ADDED":
-                    status = {"status": {"phase": "Running", "conditions": [READY]}}
-                    await client.merge(f"{PODS}/{event['object']['metadata']['name']}/status", status)
-
-    async with going(run()):
-        yield
 
 
 def conditions(shown: Json) -> dict[str, str]:

@@ -151,7 +151,6 @@ def deleting(name: str, **more: Any) -> Any:
 
 
 def test_a_deleted_pod_holds_what_it_has_until_it_has_stopped() -> None:
-    node = agent(timing="terminationSeconds: 5".replace("terminationSeconds", "runSeconds"))
     node = Agent(small_fleet()[0])
     node._timing = node._timing.model_copy(update={"termination_seconds": 5.0})
     node.pod_seen(pod_object("a"), NOW)

@@ -135,3 +135,21 @@ def find_condition(obj: Object, kind: str) -> Object:
         if condition.get("type") == kind:
             return condition
     return {}
+
+
+def holds(obj: Object, kind: str) -> bool:
+    """True if the condition of that type is true."""
+    return find_condition(obj, kind).get("status") == "True"
+
+
+def key_of(obj: Object) -> str:
+    """The key of a namespaced object in its collection."""
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+
+
+def copy_field(field: str, source: Object, target: Object) -> None:
+    """Give a field the value that it has in `source`, or take it away where it has none."""
+    if field in source:
+        target[field] = source[field]
+    else:
+        target.pop(field, None)

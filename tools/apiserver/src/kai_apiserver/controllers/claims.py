@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kai_apiserver.controllers.nodes import claim_names
 from kai_apiserver.controllers.reconciling import Controller
-from kai_apiserver.objects import Object
+from kai_apiserver.objects import Object, key_of
 from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.rest.backend import Backend
 from kai_apiserver.store import Event, EventType, Stored
@@ -135,7 +135,7 @@ class ResourceClaimController(Controller[str]):
             return self._claim_of(pod, name, template_name)
         claim = next((one.get("resourceClaimName", "") for one in _made(group) if one["name"] == name), "")
         if not claim:
-            self._lacking.setdefault(f"group/{key}", set()).add(f"pod/{_key(pod)}")
+            self._lacking.setdefault(f"group/{key}", set()).add(f"pod/{key_of(pod)}")
         return str(claim)
 
     def _claim_of(self, owner: Object, name: str, template_name: str) -> str:
@@ -144,12 +144,15 @@ class ResourceClaimController(Controller[str]):
         namespace, uid = metadata["namespace"], metadata["uid"]
         for stored in self.backend.all_of(CLAIMS):
             claim = stored.decode()["metadata"]
-            if _owner(claim, _KINDS) == uid and (claim.get("annotations") or {}).get(POD_CLAIM_NAME) == name:
+            if (
+                _controller_of(claim, *_KINDS).get("uid") == uid
+                and (claim.get("annotations") or {}).get(POD_CLAIM_NAME) == name
+            ):
                 return str(claim["name"])
         template = self.backend.find(TEMPLATES, f"{namespace}/{template_name}")
         is_pod = "containers" in owner["spec"]
         if template is None:
-            key = f"{'pod' if is_pod else 'group'}/{_key(owner)}"
+            key = f"{'pod' if is_pod else 'group'}/{key_of(owner)}"
             self._lacking.setdefault(f"template/{namespace}/{template_name}", set()).add(key)
             return ""
         wanted = template["spec"]
@@ -182,8 +185,8 @@ class ResourceClaimController(Controller[str]):
         metadata, status = claim["metadata"], claim.get("status") or {}
         reserved = status.get("reservedFor") or []
         using = [one for one in reserved if self._uses(stored.namespace, one)]
-        owner = _owner(metadata)
-        needless = bool(owner) and not self._uses(stored.namespace, {"name": _owner_name(metadata), "uid": owner})
+        owner = _controller_of(metadata, "Pod")
+        needless = bool(owner) and not self._uses(stored.namespace, owner)
         unused = not using and (metadata.get("deletionTimestamp") or needless)
         if len(using) < len(reserved) or (unused and status.get("allocation")):
             status["reservedFor"] = using
@@ -226,20 +229,10 @@ def _made(owner: Object) -> list[Object]:
     return list(owner.get("status", {}).get("resourceClaimStatuses") or ())
 
 
-def _key(owner: Object) -> str:
-    return f"{owner['metadata']['namespace']}/{owner['metadata']['name']}"
-
-
-def _owner(metadata: Object, kinds: tuple[str, ...] = ("Pod",)) -> str:
-    return next((one["uid"] for one in metadata.get("ownerReferences") or () if _controls(one, kinds)), "")
-
-
-def _owner_name(metadata: Object) -> str:
-    return next((one["name"] for one in metadata.get("ownerReferences") or () if _controls(one, ("Pod",))), "")
-
-
-def _controls(reference: Object, kinds: tuple[str, ...]) -> bool:
-    return bool(reference.get("controller")) and reference.get("kind") in kinds
+def _controller_of(metadata: Object, *kinds: str) -> Object:
+    """Return the reference to the controller of an object if it is of one of those kinds, else an empty one."""
+    references = metadata.get("ownerReferences") or ()
+    return next((one for one in references if one.get("controller") and one.get("kind") in kinds), {})
 
 
 VOLUMES, VOLUME_CLAIMS = "persistentvolumes", "persistentvolumeclaims"

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, owner_reference
 from kai_apiserver.kinds.pods import containers_of
-from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
+from kai_apiserver.objects import Object, find_condition, holds, key_of, parse_time, replace_condition
 from kai_apiserver.rest.backend import Backend
 from kai_apiserver.store import Event, EventType, Stored
 
@@ -51,7 +51,7 @@ class Tally:
     @property
     def ready(self) -> int:
         """The number of active pods that are ready."""
-        return sum(find_condition(pod, "Ready").get("status") == "True" for pod in self.active)
+        return sum(holds(pod, "Ready") for pod in self.active)
 
 
 def sort_pods(job: Object, pods: Iterable[Object]) -> Tally:
@@ -111,7 +111,7 @@ def write_indexes(indexes: Iterable[int]) -> str:
 
 def is_finished(job: Object) -> bool:
     """True if a Job has ended, well or badly."""
-    return any(find_condition(job, kind).get("status") == "True" for kind in ("Complete", "Failed"))
+    return any(holds(job, kind) for kind in ("Complete", "Failed"))
 
 
 def wanted_active(job: Object, *, succeeded: int) -> int:
@@ -169,7 +169,7 @@ def policy_action(job: Object, pod: Object) -> tuple[str, str]:
     for place, rule in enumerate(policy.get("rules") or ()):
         why = _exit_codes_match(rule.get("onExitCodes"), pod) or _conditions_match(rule.get("onPodConditions"), pod)
         if why:
-            action, name = rule["action"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            action, name = rule["action"], key_of(pod)
             message = f"{why} for pod {name} matching {action} rule at index {place}"
             return ("Count" if action == "FailIndex" else action), message
     return "Count", ""
@@ -325,7 +325,7 @@ class JobController(Controller[str]):
         metadata = pod["metadata"]
         if TRACKING not in (metadata.get("finalizers") or ()):
             return
-        stored = self.backend.store.collection(PODS).get(f"{metadata['namespace']}/{metadata['name']}")
+        stored = self.backend.store.collection(PODS).get(key_of(pod))
         if stored is None or stored.uid != metadata["uid"]:
             return
         current = stored.decode()
@@ -459,7 +459,7 @@ class JobController(Controller[str]):
         collection = self.backend.store.collection(PODS)
         for pod in pods:
             self._untrack(pod)
-            stored = collection.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+            stored = collection.get(key_of(pod))
             if stored is not None and stored.uid == pod["metadata"]["uid"]:
                 self.delete(stored, self._pod_resource)
         if count and pods:
@@ -526,10 +526,7 @@ class JobController(Controller[str]):
     def _standing(self, tally: Tally) -> bool:
         """True if pods of an ended Job are still running out their grace period."""
         collection = self.backend.store.collection(PODS)
-        return any(
-            collection.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}") is not None
-            for pod in tally.terminating
-        )
+        return any(collection.get(key_of(pod)) is not None for pod in tally.terminating)
 
     def _write(self, stored: Stored, job: Object) -> Stored:
         return self.backend.write_status(self._job_resource, job, stored)

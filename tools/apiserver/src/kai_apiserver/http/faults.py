@@ -20,6 +20,7 @@ from kai_apiserver.errors import (
     expired_list,
     internal_error,
     too_many_requests,
+    unauthorized,
 )
 
 RequestFault = Literal[
@@ -190,6 +191,6 @@ def answer_of(fault: Fault, subject: Subject) -> StatusError | None:
         case "gone":
             return expired_list()
         case "unauthorized":
-            return StatusError(401, "Unauthorized", "Unauthorized")
+            return unauthorized()
         case _:
             return None

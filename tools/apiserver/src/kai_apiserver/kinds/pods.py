@@ -15,7 +15,7 @@ from kai_fleet.kubelet.quantity import exact_value
 from kai_apiserver.errors import FieldError, NamedResource, forbidden
 from kai_apiserver.kinds.metadata import BAD_LABEL_NAME, validate_labels
 from kai_apiserver.kinds.rules import Cluster
-from kai_apiserver.objects import DNS_LABEL, Object, is_qualified_name, timestamp
+from kai_apiserver.objects import DNS_LABEL, Object, copy_field, is_qualified_name, timestamp
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_DEFAULTS = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
@@ -556,22 +556,15 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     errors += _tolerations_only_added(remaining, before)
     errors += _gates_only_removed(remaining, before)
     for free in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
-        _restore(remaining, before, free)
+        copy_field(free, before, remaining)
     if before.get("schedulingGates"):
         for free in ("nodeSelector", "affinity"):  # while gated, where a pod may go can still be narrowed
-            _restore(remaining, before, free)
+            copy_field(free, before, remaining)
     if after.get("terminationGracePeriodSeconds") == 1 and before.get("terminationGracePeriodSeconds", 0) < 0:
-        _restore(remaining, before, "terminationGracePeriodSeconds")
+        copy_field("terminationGracePeriodSeconds", before, remaining)
     if remaining != before:
         errors.append(FieldError.forbidden("spec", _ONLY_THESE_CHANGE + _diff(before, remaining)))
     return errors
-
-
-def _restore(spec: Object, before: Object, field: str) -> None:
-    if field in before:
-        spec[field] = before[field]
-    else:
-        spec.pop(field, None)
 
 
 def _tolerations_only_added(after: Object, before: Object) -> list[FieldError]:

@@ -8,7 +8,7 @@ Events have two faces: `v1` and `events.k8s.io/v1` are the same stored objects u
 from typing import Any
 
 from kai_apiserver.objects import Object
-from kai_apiserver.resources.registry import READ_WRITE, ResourceType, SelectableField, Subresource
+from kai_apiserver.resources.registry import READ_WRITE, STATUS_VERBS, ResourceType, SelectableField, Subresource
 
 _CORE_TO_NEW = {
     "involvedObject": "regarding",
@@ -40,8 +40,6 @@ def from_core_event(event: Object) -> Object:
             shown.pop(field, None)
     return shown
 
-
-_STATUS_VERBS = ("get", "patch", "update")
 
 #: Kind, short names (`-` for none) and apiVersion, in the order in which discovery names the groups; then words:
 #: `cluster` is not namespaced; `all` and `api-extensions` are categories; `status` is a subresource;
@@ -122,7 +120,7 @@ _MORE: dict[str, dict[str, Any]] = {
         "verbs": tuple(verb for verb in READ_WRITE if verb != "deletecollection"),
         "subresources": (
             Subresource("finalize", "Namespace", ("update",)),
-            Subresource("status", "Namespace", _STATUS_VERBS),
+            Subresource("status", "Namespace", STATUS_VERBS),
         ),
         "selectable": _fields("status.phase"),
     },
@@ -130,11 +128,11 @@ _MORE: dict[str, dict[str, Any]] = {
     "pods": {
         "subresources": (
             Subresource("binding", "Binding", ("create",)),
-            Subresource("ephemeralcontainers", "Pod", _STATUS_VERBS),
+            Subresource("ephemeralcontainers", "Pod", STATUS_VERBS),
             Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
             Subresource("log", "Pod", ("get",)),
-            Subresource("resize", "Pod", _STATUS_VERBS),
-            Subresource("status", "Pod", _STATUS_VERBS),
+            Subresource("resize", "Pod", STATUS_VERBS),
+            Subresource("status", "Pod", STATUS_VERBS),
         ),
         "selectable": _fields(
             *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
@@ -178,7 +176,7 @@ def _resource(row: str) -> ResourceType:
         "singular": kind.lower(),
         "short_names": () if short_names == "-" else tuple(short_names.split(",")),
         "categories": tuple(word for word in words if word in ("all", "api-extensions")),
-        "subresources": (Subresource("status", kind, _STATUS_VERBS),) if "status" in words else (),
+        "subresources": (Subresource("status", kind, STATUS_VERBS),) if "status" in words else (),
         **({"verbs": ("create",), "stored": False} if "asked" in words else {}),
         **_MORE.get(f"{plural}.{group}" if group else plural, {}),
     }

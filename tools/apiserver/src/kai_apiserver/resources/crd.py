@@ -14,7 +14,7 @@ from typing import Any
 from kai_apiserver.errors import FieldError
 from kai_apiserver.kinds.rules import Cluster
 from kai_apiserver.objects import Object, encode_json, timestamp
-from kai_apiserver.resources.registry import ResourceType, SelectableField, Subresource
+from kai_apiserver.resources.registry import STATUS_VERBS, ResourceType, SelectableField, Subresource
 
 Schema = dict[str, Any]
 
@@ -259,8 +259,6 @@ _UNCHECKED = FieldError.invalid(
     "complete validation",
 )
 
-_STATUS_VERBS = ("get", "patch", "update")
-
 
 class CustomVersion:
     """A served version's effect on objects of a custom resource.
@@ -418,4 +416,4 @@ def resources_of(definition: Object) -> list[ResourceType]:
 
 
 def _subresources(version: Object, kind: str) -> tuple[Subresource, ...]:
-    return (Subresource("status", kind, _STATUS_VERBS),) if "status" in (version.get("subresources") or {}) else ()
+    return (Subresource("status", kind, STATUS_VERBS),) if "status" in (version.get("subresources") or {}) else ()

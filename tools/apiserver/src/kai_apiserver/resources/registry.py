@@ -15,6 +15,7 @@ from kai_apiserver.errors import StatusError, path_not_found
 from kai_apiserver.objects import Object
 
 READ_WRITE = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+STATUS_VERBS = ("get", "patch", "update")
 
 
 @dataclass(frozen=True, slots=True)

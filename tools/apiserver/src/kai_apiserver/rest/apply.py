@@ -281,22 +281,23 @@ def _read(obj: Object) -> tuple[dict[Manager, FieldSet], dict[Manager, str]]:
 
 
 def _write(obj: Object, owners: dict[Manager, FieldSet], times: dict[Manager, str]) -> None:
-    entries = []
-    for manager, fields in owners.items():
-        if not fields and manager.operation == "Apply":
-            continue
-        entry: Object = {
-            "manager": manager.name,
-            "operation": manager.operation,
-            "apiVersion": manager.api_version,
-            "time": times[manager],
-            "fieldsType": "FieldsV1",
-            "fieldsV1": to_wire(fields),
-        }
-        if manager.subresource:
-            entry["subresource"] = manager.subresource
-        entries.append(entry)
-    obj["metadata"]["managedFields"] = entries
+    obj["metadata"]["managedFields"] = [
+        _entry(manager, times[manager], fields)
+        for manager, fields in owners.items()
+        if fields or manager.operation != "Apply"
+    ]
+
+
+def _entry(manager: Manager, time: str, fields: FieldSet) -> Object:
+    entry = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": manager.api_version,
+        "time": time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": to_wire(fields),
+    }
+    return entry | {"subresource": manager.subresource} if manager.subresource else entry
 
 
 def sign(obj: Object, manager: Manager, now: str) -> None:
@@ -304,16 +305,7 @@ def sign(obj: Object, manager: Manager, now: str) -> None:
     before = obj["metadata"].get("managedFields") or ()
     if any((one.get("manager"), one.get("operation")) == (manager.name, "Apply") for one in before):
         return
-    entry = {
-        "manager": manager.name,
-        "operation": manager.operation,
-        "apiVersion": manager.api_version,
-        "time": now,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {},
-    }
-    if manager.subresource:
-        entry["subresource"] = manager.subresource
+    entry = _entry(manager, now, frozenset())
     mine = {**entry, "time": None}
     others = [one for one in before if {**one, "time": None} != mine]
     obj["metadata"]["managedFields"] = [*others, entry]

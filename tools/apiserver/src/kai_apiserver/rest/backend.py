@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kai_apiserver.errors import StatusError, not_found, undecodable
+from kai_apiserver.errors import bad_request, not_found, undecodable
 from kai_apiserver.objects import Object, decode_json, encode_json, timestamp
 from kai_apiserver.resources.registry import Registry, ResourceType
 from kai_apiserver.resources.types import Mismatch, decode
@@ -168,16 +168,12 @@ def read_object(resource: ResourceType, given: Any, *, operation: Operation) -> 
         )
     api_version = given.get("apiVersion") or resource.api_version
     if api_version != resource.api_version:
-        raise StatusError(
-            400,
-            "BadRequest",
+        raise bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version "
-            f"({resource.api_version})",
+            f"({resource.api_version})"
         )
     if (given.get("kind") or kind) != kind:
-        raise StatusError(
-            400, "BadRequest", f'{given["kind"]} in version "{version}" cannot be handled as a {kind}: wrong kind'
-        )
+        raise bad_request(f'{given["kind"]} in version "{version}" cannot be handled as a {kind}: wrong kind')
     obj, unknown = _decoded(resource, given)
     if unknown and operation.field_validation != "Ignore":
         warnings = [f'unknown field "{path}"' for path in unknown]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from kai_apiserver.errors import NamedResource, StatusError, conflict
+from kai_apiserver.errors import NamedResource, bad_request, conflict
 from kai_apiserver.objects import Object, timestamp
 from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.resources.types import Mismatch, decode
@@ -50,14 +50,14 @@ class DeleteOptions:
         try:
             options, _ = decode("V1DeleteOptions", given or {})
         except Mismatch as error:
-            raise StatusError(400, "BadRequest", str(error)) from error
+            raise bad_request(str(error)) from error
         seconds = query.get("gracePeriodSeconds")
         if seconds is not None:
             try:
                 options.setdefault("gracePeriodSeconds", int(seconds))
             except ValueError as error:
                 why = f'gracePeriodSeconds: strconv.ParseInt: parsing "{seconds}": invalid syntax'
-                raise StatusError(400, "BadRequest", why) from error
+                raise bad_request(why) from error
         preconditions = options.get("preconditions") or {}
         propagation = options.get("propagationPolicy") or query.get("propagationPolicy", "")
         orphan = options.get("orphanDependents", {"true": True, "false": False}.get(query.get("orphanDependents", "")))

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.errors import StatusError, too_many_requests
-from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
+from kai_apiserver.objects import Object, holds, parse_time, replace_condition
 from kai_apiserver.rest.backend import Backend
 from kai_apiserver.rest.selectors import LabelSelector, selector_of
 from kai_apiserver.store import Event, EventType, Stored
@@ -42,7 +42,7 @@ class Tally:
 
 def is_healthy(pod: Object) -> bool:
     """True if a pod counts as available."""
-    return find_condition(pod, "Ready").get("status") == "True"
+    return holds(pod, "Ready")
 
 
 def tally(budget: Object, pods: list[Object], *, disrupted: Object) -> Tally:

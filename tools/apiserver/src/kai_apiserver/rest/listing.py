@@ -83,6 +83,11 @@ class ListSelection:
         )
 
     @property
+    def prefix(self) -> str:
+        """The beginning of the keys of the selected objects."""
+        return f"{self.namespace}/" if self.namespace else ""
+
+    @property
     def predicate(self) -> Callable[[Stored], bool] | None:
         """True if an object is selected, namespace and name aside; None if all are."""
         if self.impossible:
@@ -184,28 +189,21 @@ def _list_options(field: str, why: str) -> Exception:
     return invalid(LIST_OPTIONS, "", errors=[error])
 
 
-def _prefix(selection: ListSelection) -> str:
-    return f"{selection.namespace}/" if selection.namespace else ""
-
-
 def _continued(collection: Collection, selection: ListSelection, *, limit: int, token: _Token, now: int) -> Page:
-    prefix = _prefix(selection)
-    start = prefix + token.start
+    start = selection.prefix + token.start
     if token.rv < 0:
-        rest = collection.scan(prefix, start)
-        return _cut(rest, selection, limit=limit, rv=now, prefix=prefix)
-    then = collection.scan_at(token.rv, prefix, start)
+        return _cut(collection.scan(selection.prefix, start), selection, limit=limit, rv=now)
+    then = collection.scan_at(token.rv, selection.prefix, start)
     if then is None:
         raise expired_continue(_encode_token(-1, token.start))
-    return _cut(then, selection, limit=limit, rv=token.rv, prefix=prefix)
+    return _cut(then, selection, limit=limit, rv=token.rv)
 
 
 def _page_at(collection: Collection, selection: ListSelection, *, limit: int, rv: int) -> Page:
-    prefix = _prefix(selection)
-    then = collection.scan_at(rv, prefix)
+    then = collection.scan_at(rv, selection.prefix)
     if then is None:
         raise expired_list()
-    return _cut(then, selection, limit=limit, rv=rv, prefix=prefix)
+    return _cut(then, selection, limit=limit, rv=rv)
 
 
 def _page(collection: Collection, selection: ListSelection, *, limit: int, rv: int) -> Page:
@@ -214,10 +212,9 @@ def _page(collection: Collection, selection: ListSelection, *, limit: int, rv: i
         if selection.namespace or not collection.resource.namespaced:
             named = collection.get(key)
             return Page(list(_select(iter([named] if named is not None else []), selection)), rv)
-    prefix = _prefix(selection)
     indexed = collection.with_field(*selection.indexed) if selection.indexed is not None else None
-    candidates = iter(indexed) if indexed is not None else collection.scan(prefix)
-    return _cut(candidates, selection, limit=limit, rv=rv, prefix=prefix)
+    candidates = iter(indexed) if indexed is not None else collection.scan(selection.prefix)
+    return _cut(candidates, selection, limit=limit, rv=rv)
 
 
 def _select(candidates: Iterator[Stored], selection: ListSelection) -> Iterator[Stored]:
@@ -229,14 +226,14 @@ def _select(candidates: Iterator[Stored], selection: ListSelection) -> Iterator[
     return filter(predicate, candidates) if predicate is not None else candidates
 
 
-def _cut(candidates: Iterator[Stored], selection: ListSelection, *, limit: int, rv: int, prefix: str) -> Page:
+def _cut(candidates: Iterator[Stored], selection: ListSelection, *, limit: int, rv: int) -> Page:
     """The first `limit` selected objects of `found`, and where to go on."""
     selected = _select(candidates, selection)
     page = list(islice(selected, limit or None))
     following = next(selected, None)
     if following is None:
         return Page(page, rv)
-    start = page[-1].key.removeprefix(prefix) + "\x00"
+    start = page[-1].key.removeprefix(selection.prefix) + "\x00"
     narrowed = selection.predicate is not None or selection.name
     remaining = None if narrowed else 1 + sum(1 for _ in selected)
     return Page(page, rv, _encode_token(rv, start), remaining)

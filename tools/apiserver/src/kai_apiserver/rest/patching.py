@@ -28,7 +28,7 @@ from kai_apiserver.objects import Object, decode_json
 from kai_apiserver.resources.types import SETS, patch_merge_key
 from kai_apiserver.rest.apply import Manager, apply_configuration
 from kai_apiserver.rest.backend import Backend, Operation, Target, read_object, shown
-from kai_apiserver.rest.writing import create_read, shape_of, update
+from kai_apiserver.rest.writing import check_identity, create_read, shape_of, update
 from kai_apiserver.store import Stored
 
 
@@ -302,10 +302,7 @@ def _apply(
     metadata = given.setdefault("metadata", {})
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    if metadata.setdefault("name", target.name) != target.name:
-        raise bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
-        )
+    check_identity(target, metadata)
     if stored is None and target.subresource:
         raise not_found(resource, target.name)
     merged = apply_configuration(

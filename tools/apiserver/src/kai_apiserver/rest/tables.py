@@ -11,7 +11,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from kai_apiserver.objects import Object, age, at, encode_json, find_condition, parse_time, short_duration, split_path
+from kai_apiserver.objects import (
+    Object,
+    age,
+    at,
+    encode_json,
+    find_condition,
+    holds,
+    parse_time,
+    short_duration,
+    split_path,
+)
 from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.rest.backend import encode, shown
 from kai_apiserver.rest.listing import Page
@@ -163,7 +173,7 @@ def _container_word(status: Object, word: str) -> str:
         elif item.get("ready") and state.get("running"):
             running = True
     if word == "Completed" and running:
-        return "Running" if find_condition({"status": status}, "Ready").get("status") == "True" else "NotReady"
+        return "Running" if holds({"status": status}, "Ready") else "NotReady"
     return word
 
 
@@ -180,7 +190,7 @@ def readiness_gates(pod: Object) -> str:
     gates = pod["spec"].get("readinessGates") or ()
     if not gates:
         return "<none>"
-    met = sum(find_condition(pod, gate["conditionType"]).get("status") == "True" for gate in gates)
+    met = sum(holds(pod, gate["conditionType"]) for gate in gates)
     return f"{met}/{len(gates)}"
 
 
@@ -262,7 +272,7 @@ def _node_address(kind: str) -> Cell:
 
 def _job_status(job: Object) -> str:
     def first(*kinds: str) -> str:
-        return next((kind for kind in kinds if find_condition(job, kind).get("status") == "True"), "")
+        return next((kind for kind in kinds if holds(job, kind)), "")
 
     going = "Terminating" if job["metadata"].get("deletionTimestamp") else ""
     return (

@@ -200,7 +200,7 @@ def _begin(
     )
     initial = query.get("sendInitialEvents")
     if is_true(initial) or (asked in ("", "0") and (initial is None or is_true(initial))):
-        events = [Event(EventType.ADDED, stored.rv, stored, None) for stored in collection.scan(_prefix(selection))]
+        events = [Event(EventType.ADDED, stored.rv, stored, None) for stored in collection.scan(selection.prefix)]
     elif asked in ("", "0") or int(asked) >= rv:
         events = []
     else:
@@ -216,10 +216,6 @@ def _begin(
     if is_true(initial) and bookmarks:
         lines.append(view.bookmark(rv, initial_events_end=True))
     return b"".join(lines), watcher
-
-
-def _prefix(selection: ListSelection) -> str:
-    return f"{selection.namespace}/" if selection.namespace else ""
 
 
 def _check_options(query: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from kai_apiserver.errors import (
 )
 from kai_apiserver.kinds.metadata import validate_generate_name, validate_metadata, validate_metadata_update
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
-from kai_apiserver.objects import Object, generated_name, new_uid
+from kai_apiserver.objects import Object, copy_field, generated_name, new_uid
 from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.rest.apply import BuiltinShape, CustomShape, Shape
 from kai_apiserver.rest.backend import Backend, Operation, Target, read_object
@@ -154,7 +154,7 @@ def replace(backend: Backend, target: Target, *, given: Any, operation: Operatio
     new = read_object(resource, given, operation=operation)
     if stored is None:
         if resource.storage in _CREATED_BY_PUT and not target.subresource:
-            _check_identity(target, new["metadata"])
+            check_identity(target, new["metadata"])
             new["metadata"].pop("managedFields", None)
             return create_read(backend, target, obj=new, operation=operation), True
         raise not_found(resource, target.name)
@@ -165,7 +165,8 @@ def replace(backend: Backend, target: Target, *, given: Any, operation: Operatio
     return update(backend, target, stored=stored, new=new, operation=operation), False
 
 
-def _check_identity(target: Target, metadata: Object) -> None:
+def check_identity(target: Target, metadata: Object) -> None:
+    """Give an object the name and namespace of the URL. Raises StatusError: 400, it has others."""
     if metadata.setdefault("name", target.name) != target.name:
         raise bad_request(
             f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
@@ -185,7 +186,7 @@ def update(
         tracked: whether `new` carries its `managedFields` already (server-side apply).
     """
     resource, metadata = target.resource, new["metadata"]
-    _check_identity(target, metadata)
+    check_identity(target, metadata)
     if metadata.get("resourceVersion", "") not in ("", str(stored.rv)):
         raise conflict(resource, stored.name, why=MODIFIED)
     if metadata.get("uid", stored.uid) != stored.uid:
@@ -196,9 +197,9 @@ def update(
         new = _only_status(resource, new, old=old)
         metadata = new["metadata"]
     elif resource.has_status:
-        _copy("status", old, new)
+        copy_field("status", old, new)
     for field in _KEPT_METADATA:
-        _copy(field, old["metadata"], metadata)
+        copy_field(field, old["metadata"], metadata)
     metadata.pop("selfLink", None)
     rules.default(new)
     (rules.keep_status if target.subresource else rules.keep)(new, old)
@@ -214,25 +215,18 @@ def update(
     if resource.generation and not target.subresource and _desired(new) != _desired(old):
         metadata["generation"] = old["metadata"].get("generation", 0) + 1
     if not tracked:
-        _copy("managedFields", old["metadata"], metadata)
+        copy_field("managedFields", old["metadata"], metadata)
     return commit(backend, target, stored=stored, new=new, operation=operation)
 
 
 def _only_status(resource: ResourceType, new: Object, *, old: Object) -> Object:
     """`old` with the status of `new`; built-in types also take the metadata that any client may write."""
     result = dict(old)
-    _copy("status", new, result)
+    copy_field("status", new, result)
     if resource.custom is None:
         result["metadata"] = new["metadata"]
-        _copy("ownerReferences", old["metadata"], result["metadata"])
+        copy_field("ownerReferences", old["metadata"], result["metadata"])
     return result
-
-
-def _copy(field: str, source: Object, target: Object) -> None:
-    if field in source:
-        target[field] = source[field]
-    else:
-        target.pop(field, None)
 
 
 def _desired(obj: Object) -> Object:

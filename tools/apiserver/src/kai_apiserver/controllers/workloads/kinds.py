@@ -32,7 +32,7 @@ from kai_apiserver.controllers.workloads.view import (
     label_of,
     phase_of,
 )
-from kai_apiserver.objects import Object, find_condition
+from kai_apiserver.objects import Object, find_condition, holds, key_of
 from kai_apiserver.rest.backend import Backend, Target, shown
 from kai_apiserver.store import Collection, Event, EventType, Stored
 from kai_apiserver.store.store import Place
@@ -116,7 +116,7 @@ def _attempted(job: Object, attempt: int) -> Object:
 
 
 def _job_end(job: Object) -> str:
-    return next((kind for kind in ("Complete", "Failed") if find_condition(job, kind).get("status") == "True"), "")
+    return next((kind for kind in ("Complete", "Failed") if holds(job, kind)), "")
 
 
 def _replicated(name: str, jobs: Iterable[Object]) -> Object:
@@ -600,7 +600,7 @@ class WorkloadController(Controller[Place]):
         resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
         assert resource is not None, child["kind"]
         metadata = child["metadata"]
-        stored = self.backend.collection(resource).get(f"{metadata['namespace']}/{metadata['name']}")
+        stored = self.backend.collection(resource).get(key_of(child))
         if stored is not None and stored.uid == metadata["uid"] and not metadata.get("deletionTimestamp"):
             self.delete(stored, resource)
 

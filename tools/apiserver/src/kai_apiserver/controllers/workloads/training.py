@@ -22,7 +22,7 @@ from kai_apiserver.controllers.workloads.view import (
     label_of,
     phase_of,
 )
-from kai_apiserver.objects import Object, find_condition
+from kai_apiserver.objects import Object, find_condition, holds
 
 _REPLICA_TYPE = "training.kubeflow.org/replica-type"
 _RAY_GROUP = "ray.io/group"
@@ -153,9 +153,9 @@ def mpi_job(view: View) -> Plan:
     done = (launcher or {}).get("status") or {}
     statuses["Launcher"] = {name: done[name] for name in ("active", "succeeded", "failed") if done.get(name)}
     policy, plan = _run_policy(view), Plan()
-    if launcher is not None and find_condition(launcher, "Complete").get("status") == "True":
+    if launcher is not None and holds(launcher, "Complete"):
         _end_kubeflow(view, "Succeeded", "successfully completed.")
-    elif launcher is not None and find_condition(launcher, "Failed").get("status") == "True":
+    elif launcher is not None and holds(launcher, "Failed"):
         _end_kubeflow(view, "Failed", find_condition(launcher, "Failed").get("message", "has failed"))
     elif is_past_deadline(view, policy.get("activeDeadlineSeconds")):
         _end_kubeflow(view, "Failed", "is past its deadline.")
@@ -250,7 +250,7 @@ def ray_job(view: View) -> Plan:
         limit = (view.spec.get("submitterConfig") or {}).get("backoffLimit", _RAY_SUBMITTER_RETRIES)
         wanted += [_ray_submitter(view, one, limit) for one in parts[1:]]
     for condition, ends_as, says in (("Complete", "Complete", "SUCCEEDED"), ("Failed", "Failed", "FAILED")):
-        if submitter is not None and find_condition(submitter, condition).get("status") == "True":
+        if submitter is not None and holds(submitter, condition):
             return _end_ray_job(view, submitter, cluster, ends_as=ends_as, says=says)
     if is_past_deadline(view, view.spec.get("activeDeadlineSeconds")):
         status |= {"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded", "endTime": view.stamp}

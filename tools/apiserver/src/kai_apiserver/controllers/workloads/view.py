@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kai_apiserver.objects import Object, find_condition, parse_time, timestamp
+from kai_apiserver.objects import Object, holds, parse_time, timestamp
 
 #: Phases of a pod that has ended.
 ENDED = ("Succeeded", "Failed")
@@ -87,7 +87,7 @@ class View:
 
     def has_ended(self, *conditions: str) -> bool:
         """True if one of these conditions is true."""
-        return any(find_condition({"status": self.status}, kind).get("status") == "True" for kind in conditions)
+        return any(holds({"status": self.status}, kind) for kind in conditions)
 
     def say(self, kind: str, reason: str, message: str, *, instead_of: Iterable[str] = ()) -> None:
         """Set a condition, and those that it takes the place of to false; what is new comes last."""
@@ -130,7 +130,7 @@ def phase_of(pod: Object) -> str:
 
 def is_ready(pod: Object) -> bool:
     """True if a pod is ready, and not being deleted."""
-    return not is_going(pod) and find_condition(pod, "Ready").get("status") == "True"
+    return not is_going(pod) and holds(pod, "Ready")
 
 
 def label_of(child: Object, name: str) -> str:
