@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 import pytest
@@ -21,6 +22,13 @@ from tests.simulation.plan import plan_of, with_shares
 from tests.simulation.world import run
 
 _SEEDS = [8] if FEW else [1, 4, 8]
+
+
+@cache
+def _simulated(seed: int, *, shares: bool) -> list[list[Event]]:
+    """The logs of a story with faults; with shares of GPUs if asked for."""
+    plan = plan_of(seed, seconds=1.5)
+    return [*run(with_shares(plan) if shares else plan).logs.values()]
 
 
 def _counted(events: Sequence[Event], *, parts: Sequence[int] = ()) -> list[Period]:
@@ -93,9 +101,7 @@ def _check(events: Sequence[Event]) -> None:
 @pytest.mark.parametrize("seed", _SEEDS)
 @pytest.mark.parametrize("shares", [False, True], ids=["whole", "shares"])
 def test_every_moment_of_a_log_with_faults_is_held_free_or_out_of_service(seed: int, *, shares: bool) -> None:
-    plan = plan_of(seed, seconds=1.5)
-    outcome = run(with_shares(plan) if shares else plan)
-    for events in outcome.logs.values():
+    for events in _simulated(seed, shares=shares):
         _check(events)
 
 
@@ -134,8 +140,7 @@ def _digest(hours: Sequence[Period]) -> str:
 def test_hours_that_are_kept_sum_up_to_the_account_folded_from_the_log(
     monkeypatch: pytest.MonkeyPatch, *, shares: bool
 ) -> None:
-    plan = plan_of(_SEEDS[0], seconds=1.5)
-    for log in run(with_shares(plan) if shares else plan).logs.values():
+    for log in _simulated(_SEEDS[0], shares=shares):
         begin = log[0].recorded_at
         slower = 7 * HOUR_US // max(log[-1].recorded_at - begin, 1) + 1
         events = [
@@ -152,7 +157,7 @@ def test_hours_that_are_kept_sum_up_to_the_account_folded_from_the_log(
 
 
 def test_hours_without_an_event_are_counted_once_and_sum_up_to_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    (log, *_) = run(plan_of(_SEEDS[0], seconds=1.5)).logs.values()
+    log = _simulated(_SEEDS[0], shares=False)[0]
     # While some work waits and some runs, over the end of a month.
     half, days = len(log) // 2, 40 * 24 * HOUR_US
     events = [*log[:half], *(msgspec.structs.replace(one, recorded_at=one.recorded_at + days) for one in log[half:])]

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_ingest.projection import IngestProjection
 from kaicore.rules.deciding.decide import decide
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -22,9 +21,11 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.snapshot import decode_state, encode_state
+from msgspec.structs import replace
 
 from tests.given.cluster.factory import Cluster, amounts, container, pod, topology
 from tests.given.examples import examples
+from tests.given.logs.replaying import replayed
 
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
 
@@ -200,8 +201,7 @@ class Story:
             self.cluster.delete_pod(entry.pod)
 
     def _status(self, entry: Any, **status: Any) -> None:
-        fields = {name: getattr(entry.pod, name) for name in entry.pod.__struct_fields__}
-        self.cluster.add_pod(type(entry.pod)(**(fields | {"node_name": entry.node} | status)))
+        self.cluster.add_pod(replace(entry.pod, node_name=entry.node, **status))
 
     def _start(self, step: Step) -> None:
         if entry := self.entry(step.pick, Stage.BOUND):
@@ -380,9 +380,6 @@ def test_state_replays_and_restores_after_any_history(layout: list[Any], sequenc
     events = story.cluster.events
     check_promises(story)
     assert encode_state(ClusterState("test").fold_all(events)) == encode_state(story.state)
-    replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
-    for event in events:
-        replay.take(event)
-    report = replay.finish()
+    report = replayed(events)
     assert report.differences == []
     assert report.cycles == sum(event.type == "CycleCompleted" for event in events)

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.payloads import TopologyDefinitionObserved
@@ -12,11 +11,11 @@ from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.cluster_state import ClusterState
 from msgspec.structs import replace
 
 from tests.given.cluster.factory import pod
 from tests.given.examples import examples
+from tests.given.logs.replaying import replayed
 from tests.given.work.workloads import Workloads
 
 _MINUTE_US = 60_000_000
@@ -129,11 +128,7 @@ def test_story_with_promises_replays_without_differences(
 ) -> None:
     story = Story(nodes, limits=limits, config=config)
     story.run(fitting(nodes, coming))
-    events = story.cluster.events
-    replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
-    for event in events:
-        replay.take(event)
-    assert replay.finish().differences == []
+    assert replayed(story.cluster.events).differences == []
 
 
 class Running(NamedTuple):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.decide import decide
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
@@ -21,6 +20,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.examples import examples
+from tests.given.logs.replaying import replayed
 from tests.given.processes.replicas import Replicas
 from tests.given.work.workloads import OWNER, Workloads
 
@@ -177,14 +177,6 @@ class Story:
                 return
             self.cluster.now = max(self.cluster.now, min(due))
         raise AssertionError("it never settles")
-
-
-def replayed(events: list[Any]) -> ReplayReport:
-    beforehand = [event for event in events if event.type in KNOWN_BEFOREHAND]
-    replay = Replay(ClusterState("test"), beforehand)
-    for event in events:
-        replay.take(event)
-    return replay.finish()
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -4,7 +4,6 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
@@ -16,6 +15,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 from tests.given.cluster.factory import amounts, container, pod
 from tests.given.examples import examples
 from tests.given.logs.invariants import differences
+from tests.given.logs.replaying import replayed
 from tests.given.work.groups import job
 from tests.given.work.workloads import Workloads
 
@@ -193,12 +193,8 @@ class Story:
 
     def check_replay(self) -> None:
         events = self.cluster.events
-        replay = Replay(ClusterState(self.cluster.cluster), [one for one in events if one.type in KNOWN_BEFOREHAND])
-        for event in events:
-            replay.take(event)
-        report = replay.finish()
-        assert not report.differences, report.differences
-        assert encode_state(replay.state) == encode_state(self.state)
+        assert replayed(events).differences == []
+        assert encode_state(ClusterState(self.cluster.cluster).fold_all(events)) == encode_state(self.state)
 
 
 #: A reservation pod is lost, and made anew, while the last pod that shares its GPU is evicted.

@@ -352,10 +352,8 @@ class ZoneColumns(ZoneArrays):
 
     def clear_charges(self, row: int) -> None:
         """Forget all that is charged to a row's zones."""
-        for array in (self.used, self.releasing, self.repeated):
-            array[row] = 0
-        for matrix in (self.assignments, self.cells, self.uncertain):
-            matrix[row] = 0
+        self.charged[row, : self._held] = 0
+        self.releasing[row] = 0
 
     def charge(self, row: int, charge: ZoneCharge, *, releasing: bool = False) -> ZoneCharge:
         """Add a pod's holdings to a row.
