@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
+from kaicore.analysis.ask.answers import GroupRow, NodeRow, RowSelection, inapplicable_filters
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_queue
-from kaicore.analysis.ask.listing import group_called, list_rows, summary
+from kaicore.analysis.ask.listing import group_called, list_pods, list_queues, list_rows, summary
 from kaicore.analysis.ask.projections.projection import Projection
 from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.rules.events import payloads
@@ -94,7 +94,7 @@ def test_a_filter_that_rows_do_not_have_is_named(kind: str, wanted: dict[str, An
 
 
 def test_a_pods_row_says_how_it_stands(cluster: Workloads) -> None:
-    rows = {row.name: row for row in list_rows(cluster.state, "pods", RowSelection()) if isinstance(row, PodRow)}
+    rows = {row.name: row for row in list_pods(cluster.state, RowSelection())}
     assert {name: row.status for name, row in rows.items()} == {
         "train-0": "Running",
         "train-1": "Pending",
@@ -124,7 +124,7 @@ def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> 
 
 
 def test_queue_of_work_that_names_none_is_the_same_in_all_lists(cluster: Workloads) -> None:
-    given = {row.name: row.queue for row in list_rows(cluster.state, "pods", RowSelection()) if isinstance(row, PodRow)}
+    given = {row.name: row.queue for row in list_pods(cluster.state, RowSelection())}
     assert {given["gang-0"], given["train-0"], given["unlucky"]} == {"default", "team-a"}
     groups = [row for row in list_rows(cluster.state, "groups", RowSelection()) if isinstance(row, GroupRow)]
     assert {row.name: row.queue for row in groups} == {
@@ -137,7 +137,7 @@ def test_queue_of_work_that_names_none_is_the_same_in_all_lists(cluster: Workloa
 
 
 def test_a_queues_row_counts_what_is_below_it(cluster: Workloads) -> None:
-    rows = {row.name: row for row in list_rows(cluster.state, "queues", RowSelection()) if isinstance(row, QueueRow)}
+    rows = {row.name: row for row in list_queues(cluster.state, RowSelection())}
     assert (rows["company"].running, rows["company"].waiting) == (1, 1)
     (gpu,) = [item for item in rows["team-a"].resources if item.resource == "nvidia.com/gpu"]
     assert (gpu.quota, gpu.allocated, gpu.requested) == ("4", "4", "13")
@@ -280,7 +280,7 @@ def test_queue_of_work_that_names_none_is_listed_and_explained_with_how_to_name_
     cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=4)))
     assert names(cluster, "queues") == ["a"], "no work names none"
     cluster.full(cluster.add_pod(pod("one", cpu=1, gpu=4)))
-    rows = {row.name: row for row in list_rows(cluster.state, "queues", RowSelection()) if isinstance(row, QueueRow)}
+    rows = {row.name: row for row in list_queues(cluster.state, RowSelection())}
     (gpu,) = rows["default"].resources
     assert (rows["default"].kind, rows["default"].running, gpu.quota, gpu.allocated) == ("", 1, "0", "4")
     why = why_queue(cluster.state, "default")

@@ -51,7 +51,7 @@ BODIES = {
 
 def checked(policy: object, capsys: pytest.CaptureFixture[str], *, budget_ms: int = 100) -> Checked:
     """What the command ends with and reports, in the tests' own process."""
-    code = check_policy(str(policy), clusters=12, budget_ms=budget_ms, output="json")
+    code = check_policy(str(policy), clusters=6, budget_ms=budget_ms, output="json")
     return code, json.loads(capsys.readouterr().out)
 
 

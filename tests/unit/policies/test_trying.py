@@ -22,6 +22,7 @@ from kaicore.analysis.trial.history.page import page
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyMismatch
 from kaicore.runtime.policies.loading import LoadedPolicy
 
+from tests.given.doubles.virtual_storm import VirtualStorm
 from tests.given.logs.exported import write_file
 from tests.given.logs.recorded_history import log_of, saturated
 from tests.given.processes.kai_commands import kai
@@ -38,7 +39,9 @@ class Refuses(Policy):
     def filter(self, nodes, work, facts):
         return np.zeros(len(nodes), np.bool_)
 """
-RAISES = REFUSES.replace("return np.zeros(len(nodes), np.bool_)", 'raise KeyError("x")')
+RAISES = REFUSES.replace('"refuses"', '"raises"').replace(
+    "return np.zeros(len(nodes), np.bool_)", 'raise KeyError("x")'
+)
 #: Refuses two nodes of three.
 THIRDS = REFUSES.replace('"refuses"', '"thirds"').replace(
     "np.zeros(len(nodes), np.bool_)", "np.arange(len(nodes)) % 3 == 0"
@@ -50,23 +53,41 @@ def loaded(folder: Path, text: str, *queues: str) -> LoadedPolicy:
     return policy_of(str(folder / "tried.py"), queues=queues)
 
 
-def tried(policy: LoadedPolicy, *, known: bool = True) -> HistoryComparison:
+def tried(storm: VirtualStorm, *policies: LoadedPolicy, known: bool = True) -> HistoryComparison:
     book = PolicyBook()
-    if known:
+    for policy in policies if known else ():
         book.add(policy.kind, policy.setting.digest)
 
     async def ask() -> HistoryComparison:
-        question = HistoryQuestion(patches=(with_policy(policy),))
-        log = await log_of(saturated(12).cluster.events)
+        question = HistoryQuestion(patches=tuple(map(with_policy, policies)))
+        log = await log_of(storm.cluster.events)
         return await compare_history(log, "test", question, OfflineKubelets, policies=book)
 
     return asyncio.run(ask())
 
 
-def test_policy_that_refuses_every_node_loses_against_the_window_without_it(tmp_path: Path) -> None:
-    policy = loaded(tmp_path, REFUSES)
-    answer = tried(policy)
-    (alternative,) = answer.alternatives
+@pytest.fixture(scope="module")
+def storm() -> VirtualStorm:
+    return saturated(12)
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> list[LoadedPolicy]:
+    """One that refuses every node, the same for a queue without work, and one that raises."""
+    folder = tmp_path_factory.mktemp("policies")
+    elsewhere = REFUSES.replace('"refuses"', '"elsewhere"')
+    return [loaded(folder, REFUSES), loaded(folder, elsewhere, "elsewhere"), loaded(folder, RAISES)]
+
+
+@pytest.fixture(scope="module")
+def answer(storm: VirtualStorm, policies: list[LoadedPolicy]) -> HistoryComparison:
+    return tried(storm, *policies)
+
+
+def test_policy_that_refuses_every_node_loses_against_the_window_without_it(
+    answer: HistoryComparison, policies: list[LoadedPolicy]
+) -> None:
+    policy, alternative = policies[0], answer.alternatives[0]
     assert answer.baseline.started > 8
     assert alternative.result.started == 0
     assert [one.fares for one in alternative.queues] == [Fares.LOSES]
@@ -77,22 +98,18 @@ def test_policy_that_refuses_every_node_loses_against_the_window_without_it(tmp_
     assert policy.setting.digest in page(answer)
 
 
-def test_policy_of_another_queue_changes_nothing(tmp_path: Path) -> None:
-    answer = tried(loaded(tmp_path, REFUSES, "elsewhere"))
-    (alternative,) = answer.alternatives
-    assert alternative.result.started == answer.baseline.started
+def test_policy_of_another_queue_changes_nothing(answer: HistoryComparison) -> None:
+    assert answer.alternatives[1].result.started == answer.baseline.started
 
 
-def test_policy_that_raises_is_left_out_of_every_cycle_and_a_note_says_so(tmp_path: Path) -> None:
-    answer = tried(loaded(tmp_path, RAISES))
-    (alternative,) = answer.alternatives
-    assert alternative.result.started == answer.baseline.started
-    assert any("with refuses: policy refuses was left out of" in note and "Raised" in note for note in answer.notes)
+def test_policy_that_raises_is_left_out_of_every_cycle_and_a_note_says_so(answer: HistoryComparison) -> None:
+    assert answer.alternatives[2].result.started == answer.baseline.started
+    assert any("with raises: policy raises was left out of" in note and "Raised" in note for note in answer.notes)
 
 
-def test_policy_without_code_is_refused(tmp_path: Path) -> None:
+def test_policy_without_code_is_refused(storm: VirtualStorm, policies: list[LoadedPolicy]) -> None:
     with pytest.raises(PolicyMismatch, match="refuses"):
-        tried(loaded(tmp_path, REFUSES), known=False)
+        tried(storm, policies[0], known=False)
 
 
 def on_ticks(ticks: Sequence[tuple[float, float]]) -> Callable[[float], float]:
@@ -149,7 +166,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     folder = tmp_path_factory.mktemp("tried")
     (folder / "thirds.py").write_text(THIRDS)
     file = write_file(folder / "demo.log.gz", read_log(recorded_logs()[0]))
-    window = ("--from", "1", "--to", "400")
+    window = ("--from", "1", "--to", "300")
     asked = ("policy", "try", "thirds.py", *window, "--html", "report.html", "-o", "json", "--file", str(file))
     done = kai(*asked, cwd=folder)
     assert done.returncode == 0, done.stderr

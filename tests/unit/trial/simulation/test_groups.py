@@ -1,4 +1,4 @@
-"""The groups of what owners make: every owner's pods are there, and all that its groups ask for."""
+"""The groups of what owners make: every owner's pods are there, and all that its groups ask for; and queues."""
 
 import asyncio
 import re
@@ -210,3 +210,29 @@ def test_the_documented_manifests_are_gangs_of_two(tmp_path: Path, number: int) 
     assert min_pods(group.sets) == len(state.group_table.pods_of(group.key)) == 2
     placed = brief(document_of(world_of(nodes + "---\n" + DOCUMENTED[number], tmp_path)))
     assert all(where.startswith("n1 ") for where in placed.values())
+
+
+QUEUES = """
+---
+{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: team-a}, spec: {parentQueue: research}}
+---
+{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: research}}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: lq, namespace: ml}
+spec: {clusterQueue: c}
+"""
+
+
+def test_queues_of_manifests_are_those_of_the_state(tmp_path: Path) -> None:
+    state, warnings = begun(node() + pod("a") + QUEUES, tmp_path)
+    assert not warnings
+    assert sorted(state.queues) == ["ml/lq", "research", "team-a"]
+    assert [one.name for one in state.queue_registry.tree.queues] == ["default", "research", "team-a"]
+
+
+def test_what_is_wrong_with_a_queue_is_a_problem(tmp_path: Path) -> None:
+    text = "\n---\n{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: lq}, spec: {}}\n"
+    world = world_of(node() + pod("a") + text, tmp_path)
+    assert [(problem.field, problem.problem) for problem in world.problems] == [("spec.clusterQueue", "is missing")]

@@ -185,16 +185,11 @@ def test_manifests_of_kais_cases_come_out_as_there(
     assert outcome(cluster, pods, tmp_path) == expected
 
 
-def test_shares_are_spread_to_the_gpu_with_the_most_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpus", [2, 8], ids=["no other", "beside free ones"])
+def test_shares_are_spread_to_the_gpu_with_the_most_left(tmp_path: Path, gpus: int) -> None:
     pods = [half("a", "g1"), Work("b", "fraction 0.7", "node0", ("g0",)), Work("c", "fraction 0.2")]
     expected = {"a": "node0 g1", "b": "node0 g0", "c": "node0 g1"}
-    assert outcome(nodes(2) + queue(2), pods, tmp_path, SPREAD) == expected
-
-
-def test_shares_are_spread_to_the_gpu_with_the_most_left_beside_free_gpus(tmp_path: Path) -> None:
-    pods = [half("a", "g1"), Work("b", "fraction 0.7", "node0", ("g0",)), Work("c", "fraction 0.2")]
-    expected = {"a": "node0 g1", "b": "node0 g0", "c": "node0 g1"}
-    assert outcome(nodes(8) + queue(8), pods, tmp_path, SPREAD) == expected
+    assert outcome(nodes(gpus) + queue(gpus), pods, tmp_path, SPREAD) == expected
 
 
 def test_a_gpu_that_is_open_comes_before_an_empty_node_also_where_pods_are_spread(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Simulated time: what only waits for time is waited for, and nothing for ever."""
+"""Simulated time: what only waits for time is waited for, and nothing for ever; and room that is kept meanwhile."""
 
 from pathlib import Path
 from typing import Any
@@ -133,3 +133,27 @@ def test_cycles_count_also_where_time_is_waited_for(tmp_path: Path) -> None:
     assert set(outcomes.values()) == {"n1"}
     assert (seconds, cycles) == (1, 1)
     assert run(STALE, tmp_path, cycles=50) == run(STALE, tmp_path)
+
+
+LEAVING = 'deletionTimestamp: "2026-01-01T00:00:00Z"'
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param(LEAVING, {"first": "Nominated", "thief": "Pending"}, id="while its victims are leaving"),
+        pytest.param("", {"first": "Pending", "thief": "n1"}, id="not when no pod is"),
+    ],
+)
+def test_room_that_another_scheduler_keeps_is_not_given_away(
+    tmp_path: Path, metadata: str, expected: dict[str, str]
+) -> None:
+    on = "nodeName: n1, schedulerName: kai-ledger"
+    text = (
+        node(zones=1)
+        + pod("victim", gpus=2, metadata=metadata, spec=on, status="{phase: Running}")
+        + pod("first", gpus=4, status="{nominatedNodeName: n1}")
+        + pod("thief", gpus=2)
+    )
+    placements = brief(document_of(world_of(text, tmp_path)))
+    assert {name: placements[name].split()[0] for name in expected} == expected

@@ -10,11 +10,9 @@ from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.start_forecasts import MOST_WAITING, StartForecasts
 from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import InvalidObject, TooManyQuestions
-from kaicore.ledger.log.memory import MemoryLog
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import NewEvent, Unit
 
 from tests.given.cluster.factory import amounts, pod
+from tests.given.logs.stored import stored
 from tests.given.work.groups import job
 from tests.given.work.past_runs import SECOND, PastRuns, busy_cluster
 
@@ -26,21 +24,10 @@ _POD = {
 }
 
 
-async def log_of(made: PastRuns) -> MemoryLog:
-    recorded_at = made.now
-    log = MemoryLog(lambda: recorded_at)
-    for one in made.events:
-        recorded_at = one.recorded_at
-        new = NewEvent(one.id, one.stream, decode_payload(one), one.actor, one.occurred_at, one.subject)
-        await log.append(made.cluster, [Unit((new,))])
-    return log
-
-
 @pytest.fixture
 async def asked() -> Submissions:
-    return Submissions(
-        Inquiry(await log_of(busy_cluster(nodes=2, jobs=30, mean_s=600, load=1, seed=1))), clock=lambda: 2e9
-    )
+    made = busy_cluster(nodes=2, jobs=20, mean_s=600, load=1, seed=1)
+    return Submissions(Inquiry(await stored(made)), clock=lambda: 2e9)
 
 
 async def test_questions_about_one_cluster_wait_for_each_other_and_too_many_are_refused(asked: Submissions) -> None:
@@ -104,7 +91,7 @@ async def test_only_where_past_forecasts_came_true_a_start_is_given_as_a_forecas
         return _calibration(cluster, p50=p50, p90=p90)
 
     made = waiting_for_a_node(known=True)
-    asked = StartForecasts(Inquiry(await log_of(made)), calibration=measured, clock=lambda: made.now / 1e6)
+    asked = StartForecasts(Inquiry(await stored(made)), calibration=measured, clock=lambda: made.now / 1e6)
     (group,) = (await asked.starts("test", "Pod", "default", "train-1-x")).groups
     assert group.start is not None
     assert group.start.calibrated is (not missing)
@@ -114,7 +101,7 @@ async def test_only_where_past_forecasts_came_true_a_start_is_given_as_a_forecas
 
 async def test_a_start_after_pods_of_which_no_run_time_is_known_may_come_at_any_time() -> None:
     made = waiting_for_a_node(known=False)
-    asked = StartForecasts(Inquiry(await log_of(made)), calibration=true_to, clock=lambda: made.now / 1e6)
+    asked = StartForecasts(Inquiry(await stored(made)), calibration=true_to, clock=lambda: made.now / 1e6)
     (group,) = (await asked.starts("test", "Pod", "default", "train-1-x")).groups
     assert group.start is not None
     assert (group.start.calibrated, group.start.unknown) == (False, 1)
@@ -140,7 +127,7 @@ def waiting_for_a_node(*, known: bool, jobs: int = 2) -> PastRuns:
 
 async def test_why_of_what_waits_says_when_it_is_likely_to_start_and_of_what_runs_nothing() -> None:
     made = waiting_for_a_node(known=True)
-    forecasts = StartForecasts(Inquiry(await log_of(made)), calibration=true_to, clock=lambda: made.now / 1e6)
+    forecasts = StartForecasts(Inquiry(await stored(made)), calibration=true_to, clock=lambda: made.now / 1e6)
     for kind, name in (("Pod", "train-1-x"), ("Job", "train-1")):
         why = await forecasts.why("test", kind, "default", name)
         assert why.start is not None
@@ -154,7 +141,7 @@ async def test_a_list_of_groups_says_when_those_that_wait_are_expected_to_start_
     for known, calibration in ((True, true_to), (True, None), (False, true_to)):
         made = waiting_for_a_node(known=known)
         asked = StartForecasts(
-            Inquiry(await log_of(made)), calibration=calibration, clock=lambda made=made: made.now / 1e6
+            Inquiry(await stored(made)), calibration=calibration, clock=lambda made=made: made.now / 1e6
         )
         for _ in range(2):
             rows = {row.name: row for row in (await asked.listing("test", "groups", RowSelection())).rows}
@@ -166,7 +153,7 @@ async def test_a_list_of_groups_says_when_those_that_wait_are_expected_to_start_
 
 async def test_a_list_of_other_groups_half_a_minute_ago_takes_no_expected_start_away() -> None:
     made = waiting_for_a_node(known=True, jobs=3)
-    asked = StartForecasts(Inquiry(await log_of(made)), calibration=true_to, clock=lambda: made.now / 1e6)
+    asked = StartForecasts(Inquiry(await stored(made)), calibration=true_to, clock=lambda: made.now / 1e6)
     for wanted in (RowSelection(name="train-1"), RowSelection()):
         rows = {row.name: row for row in (await asked.listing("test", "groups", wanted)).rows}
     assert rows["train-1"].expected_start
