@@ -8,10 +8,13 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypedDict
 from uuid import UUID
 
 import msgspec
+
+if TYPE_CHECKING:
+    from kaicore.rules.state.views import LogView
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -30,6 +33,19 @@ class AsOf(Answer, frozen=True, kw_only=True):
     cluster: str
     position: int
     recorded_at: str
+
+
+class Place(TypedDict):
+    """The fields of an answer that say how far it knows a cluster's log."""
+
+    cluster: str
+    position: int
+    recorded_at: str
+
+
+def place_of(state: "LogView") -> Place:
+    """Return how far a state knows its cluster's log."""
+    return {"cluster": state.cluster, "position": state.position, "recorded_at": time_text(state.recorded_at)}
 
 
 def spelled(value: object) -> object:

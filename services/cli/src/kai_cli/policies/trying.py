@@ -6,7 +6,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import HistoryComparison
@@ -55,9 +54,7 @@ def try_policy(
 
 def with_policy(tried: LoadedPolicy) -> PatchText:
     """Return the alternative in which a policy decides, too."""
-    name = f"with {tried.setting.name}"
-    document = {"name": name, "policies": [msgspec.to_builtins(tried.setting)]}
-    return PatchText(name=name, text=msgspec.json.encode(document).decode())
+    return PatchText.of(f"with {tried.setting.name}", policies=[tried.setting])
 
 
 def trial_text(comparison: HistoryComparison, tried: LoadedPolicy) -> str:

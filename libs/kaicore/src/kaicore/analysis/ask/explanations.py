@@ -43,8 +43,8 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView, WorkView
 from kaicore.rules.topology.resolve import Resolved
 
-#: Nodes that are shown, the closest first.
-MOST_NODES = 5
+#: Nodes that are shown, the closest first, and that are named of one group.
+_MOST_NODES = 5
 
 
 def node_shortfalls(asked: Asked) -> list[why_answers.NodeShortfall]:
@@ -56,7 +56,7 @@ def node_shortfalls(asked: Asked) -> list[why_answers.NodeShortfall]:
         (one for one in asked.obstacles if one.reasons and asked.has_some(one.row)),
         key=lambda one: (one.unfit, len(one.reasons), _lack(asked, one), asked.columns.names[one.row]),
     )
-    return [_node(asked, one) for one in closest[:MOST_NODES]]
+    return [_node(asked, one) for one in closest[:_MOST_NODES]]
 
 
 def _lack(asked: Asked, obstacles: NodeObstacles) -> int:
@@ -134,9 +134,9 @@ TRIAL_S = 0.5
 NEW_NODE = "the new node"
 
 
-def remedies(asked: Asked, *, seconds: float) -> why_answers.RemediesAnswer:
-    """Return what would make a pod start (`seconds`: of CPU, after which no further change is tried)."""
-    end = time.process_time() + seconds
+def remedies(asked: Asked) -> why_answers.RemediesAnswer:
+    """Return what would make a pod start."""
+    end = time.process_time() + TRIAL_S
     checked, uid = check(asked, go_on=lambda: time.process_time() < end), asked.pod.uid
     return why_answers.RemediesAnswer(
         pod=asked.pod.subject,
@@ -162,16 +162,8 @@ def _remedy(asked: Asked, helpful: Helpful) -> why_answers.RemedyAnswer:
     )
 
 
-#: Nodes that are named of one group.
-_MOST_NODES = 5
-
-
-def why_waiting(asked: Asked, *, trials: bool) -> dict[str, Any]:
-    """Return fields of `Why` about a pod that waits: nodes, domains, queues, blockers, schedulable_if, starts_if.
-
-    Args:
-        trials: whether changes are tried for `starts_if`, which takes most of the time.
-    """
+def _why_waiting(asked: Asked, *, trials: bool) -> dict[str, Any]:
+    """Return fields of `Why` about a pod that waits: nodes, domains, queues, blockers, schedulable_if, starts_if."""
     of_nodes = any(reason.of_nodes for reason in asked.reasons)
     of_queue = any(reason.queue_name for reason in asked.reasons)
     held_up = of_nodes or any(isinstance(reason, BoundReason) for reason in asked.reasons)
@@ -181,7 +173,7 @@ def why_waiting(asked: Asked, *, trials: bool) -> dict[str, Any]:
         "queues": queue_rows(asked) if of_queue else [],
         "blockers": [_blocker(asked, one) for one in blockers(asked)] if held_up else [],
         "schedulable_if": [listing.reason_answer(reason) for reason in _fits(asked)],
-        "starts_if": remedies(asked, seconds=TRIAL_S) if trials else None,
+        "starts_if": remedies(asked) if trials else None,
     }
 
 
@@ -298,7 +290,7 @@ def why_pod(
 
     Args:
         policies: the code of policies; a note names those of which it has none, where that matters.
-        trials: see `why_waiting`.
+        trials: whether changes are tried for `starts_if`, which takes most of the time.
     """
     if not evidence.uid:
         return None
@@ -364,13 +356,13 @@ def _asked(
     """Return fields of `Why` about a pod that waits, and a note about the policies that could not be asked.
 
     Args:
-        trials: see `why_waiting`.
+        trials: whether changes are tried for `starts_if`, which takes most of the time.
         detailed: with its reasons, and what else is to be said of each.
     """
 
     def ask(config: EngineConfig) -> dict[str, Any]:
         asked = Asked(state, config, entry, policies)
-        answers = why_waiting(asked, trials=trials)
+        answers = _why_waiting(asked, trials=trials)
         if detailed:
             answers["reasons"] = [
                 listing.reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons
@@ -396,8 +388,7 @@ def why_owner(
 
     Args:
         kind: without its API group, such as `Job`.
-        policies: see `why_pod`.
-        trials: see `why_waiting`.
+        policies, trials: see `why_pod`.
     """
     groups = [
         group

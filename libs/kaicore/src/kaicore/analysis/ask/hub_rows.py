@@ -51,15 +51,6 @@ def cluster_state_text(entry: hub_state.ClusterEntry, *, now: int) -> str:
     return "Drained" if entry.drained else "Ready"
 
 
-def dispatch_rows(state: hub_state.HubState, *, pending: bool = False) -> list[DispatchRow]:
-    """Return dispatches, the oldest first; `pending` for those that have not started."""
-    return [
-        dispatch_row(entry)
-        for entry in state.dispatches.values()
-        if not pending or (entry.stage not in hub_state.ENDED and not entry.started)
-    ]
-
-
 def dispatch_row(entry: hub_state.DispatchEntry) -> DispatchRow:
     """Return a dispatch."""
     return DispatchRow.copied(
@@ -147,7 +138,12 @@ class HubInquiry:
 
     async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
         """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
-        return dispatch_rows(await self.state(), pending=pending)
+        entries = (await self.state()).dispatches.values()
+        return [
+            dispatch_row(entry)
+            for entry in entries
+            if not pending or (entry.stage not in hub_state.ENDED and not entry.started)
+        ]
 
     async def why(self, name: str) -> DispatchWhy:
         """Say why a dispatch is where it is. Raises UnknownSubject: there is none of the name."""

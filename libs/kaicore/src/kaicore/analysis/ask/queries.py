@@ -290,18 +290,12 @@ class Inquiry:
         of_hub = {row.name: row for row in at_its_hub}
         for name in without_hub(names):
             head = await self.log.head(name)
-            at_hub = of_hub.get(name)
-            rows.append(
-                answers.ClusterRow(
-                    name=name,
-                    position=head.position,
-                    recorded_at=time_text(head.recorded_at),
-                    hash=head.hash.hex(),
-                    state="" if at_hub is None else at_hub.state,
-                    waiting=0 if at_hub is None else at_hub.waiting,
-                    running=0 if at_hub is None else at_hub.running,
-                )
-            )
+            recorded_at, digest = time_text(head.recorded_at), head.hash.hex()
+            row = answers.ClusterRow(name=name, position=head.position, recorded_at=recorded_at, hash=digest)
+            if (at_hub := of_hub.get(name)) is not None:
+                counts = {"waiting": at_hub.waiting, "running": at_hub.running}
+                row = msgspec.structs.replace(row, state=at_hub.state, **counts)
+            rows.append(row)
         return rows
 
     async def dispatches(self, *, pending: bool = False) -> list[answers.DispatchRow]:
@@ -505,24 +499,23 @@ class Inquiry:
             near = self._past_of(cluster).near
             evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=near, policies=self.policies)
         state = await self.state_at(cluster, at if upto is None else str(upto))
-        if kind == "Pod":
-            if not evidence.uid:
-                close = group_called(state, namespace, name)
-                close = close or did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
-                raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            waiting = (one := state.pods.get(evidence.uid)) is not None and one.waiting
-            ask = partial(why_pod, namespace=namespace, name=name, evidence=evidence)
-            answer = await self._tried(state, ask, trials=trials, waiting=waiting)
-        else:
-            match kind:
-                case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
-                    answer = why_queue(state, _queue_name(kind, namespace, name), self.policies)
-                case "Node":
-                    answer = why_node(state, name, now=now)
-                case _:
-                    waiting = any(state.pods[uid].pod.namespace == namespace for uid in state.waiting)
-                    ask = partial(why_owner, kind=kind, namespace=namespace, name=name)
-                    answer = await self._tried(state, ask, trials=trials, waiting=waiting)
+        match kind:
+            case "Pod":
+                if not evidence.uid:
+                    close = group_called(state, namespace, name)
+                    close = close or did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
+                    raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
+                waiting = (one := state.pods.get(evidence.uid)) is not None and one.waiting
+                ask = partial(why_pod, namespace=namespace, name=name, evidence=evidence)
+                answer = await self._tried(state, ask, trials=trials, waiting=waiting)
+            case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
+                answer = why_queue(state, _queue_name(kind, namespace, name), self.policies)
+            case "Node":
+                answer = why_node(state, name, now=now)
+            case _:
+                waiting = any(state.pods[uid].pod.namespace == namespace for uid in state.waiting)
+                ask = partial(why_owner, kind=kind, namespace=namespace, name=name)
+                answer = await self._tried(state, ask, trials=trials, waiting=waiting)
         if answer is None:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))

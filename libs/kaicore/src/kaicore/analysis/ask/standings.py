@@ -16,7 +16,7 @@ import msgspec
 
 from kaicore.analysis.ask.answers import GpuHolder, GpuHolders, HolderStanding, QueueClaim, QueueRow, RowSelection
 from kaicore.analysis.ask.listing import list_queues
-from kaicore.analysis.json_spelling import Answer, AsOf, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, place_of, time_text
 from kaicore.errors import UnknownSubject
 from kaicore.rules.deciding.cycle_run import explained, input_to_explain
 from kaicore.rules.engine.actions.action import GroupOrder
@@ -108,9 +108,7 @@ def priority_of(state: ClusterState, queue: str, policies: PolicyBook, *, now: i
     meant = [one for one in places if not queue or queue in above.get(one.queue, ())]
     there = {queue, *(one.queue for one in meant)}
     return PriorityAnswer(
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(state.recorded_at),
+        **place_of(state),
         queues=[row for row in list_queues(state, RowSelection()) if row.name in there],
         groups=[
             _row(state, number, one, meant[number] if number < len(meant) else None)
@@ -217,9 +215,7 @@ def gpu_holders(
         }
     name = court.tree.queues[number].name
     return GpuHolders(
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(now),
+        **place_of(state),
         queue=name,
         claim=claim,
         verdict=_verdict(name, claim),

@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence
 
-import msgspec
+from kaicore.analysis.json_spelling import Answer
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Figures of an answer."""
-
-
-class Waits(Figures, frozen=True, kw_only=True):
+class Waits(Answer, frozen=True, kw_only=True):
     """Waiting times, seconds; work that has not started counts with its wait so far. None without any work."""
 
     count: int

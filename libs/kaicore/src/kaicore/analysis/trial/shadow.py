@@ -457,7 +457,8 @@ def _question(
     config: EngineConfig, first: int, last: int, *, beside_own: bool
 ) -> tuple[HistoryQuestion, EngineConfig | None]:
     """Return what is asked of the window, and the settings of the baseline; None for the recorded ones."""
-    patch = _with_policies(config) if beside_own else _as_set(config)
+    # Beside a scheduler of ours: the recorded settings, and the shadow's policies.
+    patch = PatchText.of(SHADOW, policies=config.policies) if beside_own else _as_set(config)
     question = HistoryQuestion(since=str(first), until=str(last), patches=(patch,))
     return question, None if beside_own else _stand_in(config)
 
@@ -476,13 +477,7 @@ def _as_set(config: EngineConfig) -> PatchText:
         "actions": [str(action) for action in config.actions],
         "placement_strategy": str(config.placement_strategy),
     }
-    return PatchText(name=SHADOW, text=msgspec.json.encode({"name": SHADOW, "settings": settings}).decode())
-
-
-def _with_policies(config: EngineConfig) -> PatchText:
-    """Return the alternative beside a scheduler of ours: the recorded settings, and the shadow's policies."""
-    document = {"name": SHADOW, "policies": msgspec.to_builtins(config.policies)}
-    return PatchText(name=SHADOW, text=msgspec.json.encode(document).decode())
+    return PatchText.of(SHADOW, settings=settings)
 
 
 def _rejections(bound: Sequence[ForeignBinding]) -> Rejections:

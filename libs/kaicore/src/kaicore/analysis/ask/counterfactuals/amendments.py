@@ -396,17 +396,8 @@ def _edited(asked: Asked, name: str, words: str, **fields: Any) -> Iterator[Amen
 
 
 def _changed(words: str, pairs: list[tuple[Queue, Queue]], *, resource: str = "", amount: int = 0) -> Amendment:
-    return Amendment(
-        "edit-queue",
-        words,
-        Effort.EDIT_QUEUE,
-        facts=[payloads.QueueObserved(after) for _, after in pairs],
-        undo=[payloads.QueueObserved(before) for before, _ in pairs],
-        resource=resource,
-        amount=amount,
-        place=", ".join(after.name for _, after in pairs),
-        evicts=True,
-    )
+    about = {"resource": resource, "amount": amount, "place": ", ".join(after.name for _, after in pairs)}
+    return Amendment.edits("edit-queue", words, Effort.EDIT_QUEUE, payloads.QueueObserved, pairs, evicts=True, **about)
 
 
 def _named_otherwise(asked: Asked, *, below: str = "") -> Iterator[Amendment]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from typing import Any, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -47,6 +48,8 @@ from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.tree import counted, without_parts
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
+
+_ObjectT = TypeVar("_ObjectT")
 
 
 class Effort(IntEnum):
@@ -86,6 +89,25 @@ class Amendment:
     place: str = ""
     evicts: bool = False
     until: int = 0
+
+    @classmethod
+    def edits(
+        cls,
+        kind: str,
+        message: str,
+        effort: Effort,
+        seen: Callable[[_ObjectT], Payload],
+        pairs: Sequence[tuple[_ObjectT, _ObjectT]],
+        **others: Any,
+    ) -> Self:
+        """Return that objects are changed.
+
+        Args:
+            seen: the fact that such an object was seen.
+            pairs: the objects as they are, each with what it is to become.
+        """
+        facts, undo = [seen(after) for _, after in pairs], [seen(before) for before, _ in pairs]
+        return cls(kind, message, effort, facts=facts, undo=undo, **others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,28 +270,13 @@ class Asked:
         Args:
             pairs: nodes as they are, each with what it is to become.
         """
-        return Amendment(
-            "tend-node",
-            message,
-            Effort.TEND_NODE,
-            facts=[NodeObserved(after) for _, after in pairs],
-            undo=[NodeObserved(before) for before, _ in pairs],
-            place=", ".join(after.name for _, after in pairs),
-            **more,  # type: ignore[arg-type]
-        )
+        place = ", ".join(after.name for _, after in pairs)
+        return Amendment.edits("tend-node", message, Effort.TEND_NODE, NodeObserved, pairs, place=place, **more)
 
     def edit_pods(self, kind: str, message: str, edit: Callable[[Pod], Pod], **more: object) -> Amendment:
         """Return that the pods alike are changed; for the other arguments see `Amendment`."""
-        pods = [one.pod for one in self.alike]
-        return Amendment(
-            kind,
-            message,
-            Effort.EDIT_WORK,
-            facts=[PodObserved(edit(pod)) for pod in pods],
-            undo=[PodObserved(pod) for pod in pods],
-            place=self.pod.subject,
-            **more,  # type: ignore[arg-type]
-        )
+        pairs = [(one.pod, edit(one.pod)) for one in self.alike]
+        return Amendment.edits(kind, message, Effort.EDIT_WORK, PodObserved, pairs, place=self.pod.subject, **more)
 
 
 #: Of so many nodes the obstacles are shown.

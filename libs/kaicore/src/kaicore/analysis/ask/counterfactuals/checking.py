@@ -6,7 +6,7 @@ was placed. Where that cycle decided on evictions, they were applied, and the ne
 On the copy, facts are folded, a cycle runs, and the facts are undone for the next candidate.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -28,7 +28,6 @@ from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import RestorePoint, fold_unlogged, fork
-from kaicore.rules.state.views import CycleView
 
 #: What the rehearsal's own events are called; streams of this name have no version that any decision depends on.
 _STREAM = "rehearsal"
@@ -97,7 +96,8 @@ class Rehearsal:
     def _start(self, state: ClusterState, uid: str, *, now: int, evicts: bool) -> tuple[Start | None, bool]:
         """Run cycles until a pod starts; tell besides whether the state is of no use any more."""
         # What a cycle places does not depend on whom it evicts afterwards, which is what takes long.
-        placed = self._placed(state, self._without_evictions, now=now)
+        result = run_on(state, self._without_evictions, now=now, policies=self._policies).result
+        placed = {one.uid: one.node for one in result.placements}
         if uid in placed:
             return Start(placed), False
         evicted: list[str] = []
@@ -111,10 +111,6 @@ class Rehearsal:
             evicted += [f"{one.namespace}/{one.name}" for one in result.evictions]
             self._let_go(state, result)
         return None, evicts
-
-    def _placed(self, state: CycleView, config: EngineConfig, *, now: int) -> dict[str, str]:
-        result = run_on(state, config, now=now, policies=self._policies).result
-        return {one.uid: one.node for one in result.placements}
 
     def _let_go(self, state: ClusterState, result: CycleResult) -> None:
         """Record a cycle's decisions, and the end of the pods that it evicts."""
@@ -195,14 +191,13 @@ def _price(helpful: Helpful) -> int:
 
 def amendments(asked: Asked) -> Sequence[Amendment]:
     """Return the changes that may help, the cheapest first; of equal ones as they are given."""
-    by_message = {one.message: one for one in _all(asked)}
+    kinds = (
+        group_amendments,
+        queue_amendments,
+        volume_amendments,
+        pod_amendments,
+        node_amendments,
+        room_amendments,
+    )
+    by_message = {one.message: one for amend in kinds for one in amend(asked)}
     return sorted(by_message.values(), key=lambda one: one.effort)
-
-
-def _all(asked: Asked) -> Iterator[Amendment]:
-    yield from group_amendments(asked)
-    yield from queue_amendments(asked)
-    yield from volume_amendments(asked)
-    yield from pod_amendments(asked)
-    yield from node_amendments(asked)
-    yield from room_amendments(asked)

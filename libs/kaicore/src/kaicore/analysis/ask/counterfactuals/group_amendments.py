@@ -43,8 +43,8 @@ def source_of(asked: Asked) -> GroupSource | None:
 
 def edit_source(kind: str, words: str, before: GroupSource, after: GroupSource, *, amount: int = 0) -> Amendment:
     """Return that an object which groups are made of is changed; see `Amendment` for the other arguments."""
-    facts, undo = [payloads.GroupSourceObserved(after)], [payloads.GroupSourceObserved(before)]
-    return Amendment(kind, words, Effort.EDIT_WORK, facts=facts, undo=undo, place=_name(after), amount=amount)
+    seen, pairs = payloads.GroupSourceObserved, [(before, after)]
+    return Amendment.edits(kind, words, Effort.EDIT_WORK, seen, pairs, place=_name(after), amount=amount)
 
 
 def _name(source: GroupSource) -> str:

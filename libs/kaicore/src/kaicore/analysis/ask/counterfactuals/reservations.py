@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 
-from kaicore.analysis.json_spelling import Answer, AsOf, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, place_of, time_text
 from kaicore.errors import InvalidObject, raised
 from kaicore.kube.kinds.table import RESERVATION
 from kaicore.rules.deciding.decided_classes import queue_names
@@ -173,9 +173,7 @@ def standing_reservations(state: ClusterState, *, now: int = 0) -> ReservationsA
         )
     rows.sort(key=lambda row: (row.state == "Over", row.start, row.name))
     return ReservationsAnswer(
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(state.recorded_at),
+        **place_of(state),
         reservations=rows,
     )
 
@@ -207,9 +205,7 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
     if window is None:
         problem = problem or "its last window is over"
     return ReservationPlan(
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(state.recorded_at),
+        **place_of(state),
         refusal=problem,
         nodes=chosen,
         gpus=sum(map(_gpus, nodes)),

@@ -66,16 +66,8 @@ def _smaller(asked: Asked, reason: making_room.FitsIf) -> Amendment:
     now = asked.requests.get(reason.resource, 0)
     most, each = named_amount(reason.resource, reason.most), " per pod" if len(pairs) > 1 else ""
     words = f"request at most {most}{each} instead of {asked_amount(reason.resource, now)} in {asked.pod.subject}"
-    return Amendment(
-        "request-less",
-        words,
-        Effort.EDIT_WORK,
-        facts=[payloads.PodObserved(after) for _, after in pairs],
-        undo=[payloads.PodObserved(before) for before, _ in pairs],
-        resource=reason.resource,
-        amount=reason.most,
-        place=asked.pod.subject,
-    )
+    about = {"resource": reason.resource, "amount": reason.most, "place": asked.pod.subject}
+    return Amendment.edits("request-less", words, Effort.EDIT_WORK, payloads.PodObserved, pairs, **about)
 
 
 def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
@@ -114,17 +106,8 @@ def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | N
     ]
     undo = [payloads.PodDisruptionBudgetObserved(one) for one in budgets]
     if budgets:
-        place = ", ".join(names)
-        yield Amendment(
-            "edit-budget",
-            words,
-            Effort.TEND_NODE,
-            facts=facts,
-            undo=undo,
-            amount=allowed or 0,
-            place=place,
-            evicts=True,
-        )
+        place, amount = ", ".join(names), allowed or 0
+        yield Amendment("edit-budget", words, Effort.TEND_NODE, facts, undo, amount=amount, place=place, evicts=True)
 
 
 # The end of other work.

@@ -26,7 +26,7 @@ from kaicore.analysis.ask.projections.store import (
     ReadModelTable,
     ViewStore,
 )
-from kaicore.analysis.json_spelling import AsOf, time_text
+from kaicore.analysis.json_spelling import AsOf, Place, place_of, time_text
 from kaicore.analysis.replay.log_states import first_state, pages_of
 from kaicore.analysis.replay.moments import parse_moment, time_of
 from kaicore.errors import InvalidObject
@@ -414,13 +414,13 @@ class ReadModels:
         order: str = "",
         limit: int = _MOST_ROWS,
         generation: Generation | None = None,
-    ) -> tuple[dict[str, Any], list[_RowT]]:
+    ) -> tuple[Place, list[_RowT]]:
         """Return an answer's fields about a generation, by default the one that is read, and rows of it."""
         generation = generation or await self._live(cluster)
         number = generation.number
         rows = await self._store.rows(table, cluster, number, where=where, values=values, order=order, limit=limit)
         recorded_at = time_text(generation.recorded_at)
-        as_of = {"cluster": cluster, "position": generation.position, "recorded_at": recorded_at}
+        as_of = Place(cluster=cluster, position=generation.position, recorded_at=recorded_at)
         return as_of, [_counted(one, generation) for one in rows]
 
     async def _live(self, cluster: str) -> Generation:
@@ -458,12 +458,8 @@ async def folded_jobs(
             progress(page[-1].position, head.position)
             await asyncio.sleep(0)
     found = [row for row in rows.values() if _is_meant(row, wanted, begins, ends)]
-    return JobHistory(
-        cluster=cluster,
-        position=projection.state.position,
-        recorded_at=time_text(projection.state.recorded_at),
-        items=jobs_of(found, wanted, now=projection.state.recorded_at),
-    )
+    state = projection.state
+    return JobHistory(**place_of(state), items=jobs_of(found, wanted, now=state.recorded_at))
 
 
 def _is_meant(row: PodHistory, wanted: JobQuestion, begins: int, ends: int) -> bool:

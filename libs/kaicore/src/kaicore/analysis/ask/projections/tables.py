@@ -181,13 +181,11 @@ class Tables:
     def _group_seen(self, payload: payloads.GroupSourceObserved, event: Event) -> None:
         source = payload.source
         before = self._groups.get(source.uid)
+        named = {
+            name: getattr(source, name) for name in ("kind", "namespace", "name", "uid", "queue", "priority_class")
+        }
         self._groups[source.uid] = GroupRecord(
-            kind=source.kind,
-            namespace=source.namespace,
-            name=source.name,
-            uid=source.uid,
-            queue=source.queue,
-            priority_class=source.priority_class,
+            **named,
             created_at=source.created_at * 1_000_000,
             seen_at=event.recorded_at if before is None else before.seen_at,
             position=event.position,
@@ -200,33 +198,20 @@ class Tables:
 
 
 def _decision(payload: Any, event: Event) -> DecisionRecord:
-    fields = {name: getattr(payload, name, "") or "" for name in ("group", "reason", "preemptor")}
-    return DecisionRecord(
-        position=event.position,
-        at=event.recorded_at,
-        decision=event.type,
-        cycle=payload.cycle,
-        uid=payload.uid,
-        namespace=payload.namespace,
-        name=payload.name,
-        node=payload.node,
-        lost_gpu_seconds=getattr(payload, "lost_gpu_seconds", 0),
-        **fields,
-    )
+    fields: dict[str, Any] = {name: getattr(payload, name, "") or "" for name in ("group", "reason", "preemptor")}
+    lost = getattr(payload, "lost_gpu_seconds", 0)
+    about = _about(payload, event)
+    return DecisionRecord(decision=event.type, cycle=payload.cycle, lost_gpu_seconds=lost, **about, **fields)
+
+
+def _about(payload: Any, event: Event) -> dict[str, Any]:
+    """Return the fields that name an event, its pod and its node."""
+    named = {name: getattr(payload, name) for name in ("uid", "namespace", "name", "node")}
+    return {"position": event.position, "at": event.recorded_at, **named}
 
 
 def _zones(payload: Any, event: Event, placement: Placement, source: str = "") -> Iterator[ZonePart]:
+    about = _about(payload, event)
     for zone in placement.zone_amounts():
         for resource, amount in zone.amount.items():
-            yield ZonePart(
-                position=event.position,
-                at=event.recorded_at,
-                uid=payload.uid,
-                namespace=payload.namespace,
-                name=payload.name,
-                node=payload.node,
-                zone=zone.zone,
-                resource=resource,
-                amount=amount,
-                source=source,
-            )
+            yield ZonePart(zone=zone.zone, resource=resource, amount=amount, source=source, **about)

@@ -21,7 +21,7 @@ from kaicore.analysis.ask.topology.answers import (
     TopologyAssignments,
     TopologyQuestion,
 )
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import Place, place_of, time_text
 from kaicore.errors import InvalidObject, UnknownSubject, raised
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -206,6 +206,8 @@ def _levels(state: FleetView, key: TopologyKey) -> tuple[list[str], int]:
     return [HOSTNAME], len(all_levels)
 
 
+_NOWHERE = Place(cluster="", position=0, recorded_at="")
+
 #: Kinds of pods that an idle node may have: those that come with every node.
 _COMES_WITH_THE_NODE = frozenset({"DaemonSet", "Node"})
 
@@ -227,9 +229,7 @@ def topologies_of(state: FleetView, wanted: TopologyQuestion) -> TopologiesAnswe
         state.columns,
         occupied,
         wanted,
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(state.recorded_at),
+        place_of(state),
     )
 
 
@@ -243,16 +243,14 @@ def topologies(
     columns: NodeColumns,
     occupied: Iterable[str],
     wanted: TopologyQuestion,
-    *,
-    cluster: str = "",
-    position: int = 0,
-    recorded_at: str = "",
+    place: Place = _NOWHERE,
 ) -> TopologiesAnswer:
     """Return topologies over nodes.
 
     Args:
         columns: the nodes, with what is used of them.
         occupied: names of nodes that are not idle.
+        place: in a cluster's log; none for manifests.
 
     Raises:
         InvalidObject: the question makes no sense.
@@ -266,9 +264,7 @@ def topologies(
     answers = [_topology(key, book.tree(key), nodes, figures, sizes, single=wanted.nodes) for key in keys]
     requests = {} if slot is None else slot.requests
     return TopologiesAnswer(
-        cluster=cluster,
-        position=position,
-        recorded_at=recorded_at,
+        **place,
         slot={resource: exact_amount(resource, amount) for resource, amount in sorted(requests.items())},
         topologies=answers,
     )

@@ -10,7 +10,7 @@ policies that the league measured as the best.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import msgspec
 import yaml
@@ -85,15 +85,12 @@ def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineCo
 
 
 def _part(kind: Any, name: str, key: str, where: str) -> Any:
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind)} if _is_struct(kind) else {}
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)} if is_struct else {}
     if name not in fields:
         close = did_you_mean(name, fields)
         raise ConfigurationError(f"{where}: {key}: there is no such setting{close}")
     return fields[name]
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -105,6 +102,11 @@ class PatchText(_Part, frozen=True, kw_only=True):
 
     name: str
     text: str
+
+    @classmethod
+    def of(cls, name: str, **document: object) -> Self:
+        """Return a patch of a name, with the other fields of `Patch`."""
+        return cls(name=name, text=msgspec.json.encode({"name": name, **document}).decode())
 
 
 class HistoryQuestion(_Part, frozen=True, kw_only=True):
@@ -254,8 +256,7 @@ class MeasuredPolicy:
 
     def patch(self) -> PatchText:
         """Return it as an alternative of a question."""
-        document = {"name": self.name, "settings": {**_PLACEMENT, **self.settings}}
-        return PatchText(name=self.name, text=msgspec.json.encode(document).decode())
+        return PatchText.of(self.name, settings={**_PLACEMENT, **self.settings})
 
 
 #: The first two differ in what may start before the oldest group that waits; the third also moves running pods.

@@ -239,10 +239,7 @@ def _sizes(runs: Sequence[RunResult]) -> list[tuple[str, int, list[str]]]:
     rows = []
     for name in names:
         of_runs = [next((size for size in run.waiting_times if size.gpus == name), None) for run in runs]
-        texts = [
-            "-" if size is None else f"{duration_text(size.waits.p50)} / {duration_text(size.waits.p99)}"
-            for size in of_runs
-        ]
+        texts = ["-" if size is None else size.waits.text for size in of_runs]
         rows.append((name, max((size.jobs for size in of_runs if size is not None), default=0), texts))
     return rows
 
@@ -285,12 +282,12 @@ def _over_time(
         shown = f"{title}, and how many there are"
     means = ", ".join(f"{run.name} {sum(one) / max(len(one), 1):.1f}" for run, one in zip(runs, every, strict=True))
     described = f"{shown} over the window; means: {means}"
-    return {
-        "title": shown,
-        "x": time.title,
-        "svg": line_plot(name, described, lines, x=time, y=axis(most)),
-        "text": described,
-    }
+    return _plot(shown, line_plot(name, described, lines, x=time, y=axis(most)), described, x=time.title)
+
+
+def _plot(title: str, svg: Markup, text: str, *, x: str = "") -> dict[str, object]:
+    """Return a plot as the page has it (`x`: the title of the axis below)."""
+    return {"title": title, "x": x, "svg": svg, "text": text}
 
 
 def _spaced(values: Sequence[float], length: float) -> list[tuple[float, float]]:
@@ -312,13 +309,10 @@ def _waits(runs: Sequence[RunResult]) -> dict[str, object] | None:
         lines.append(Line(number, points, stepped=True))
     y = Axis(0, 1, [(share / 4, f"{share * 25} %") for share in range(5)])
     medians = ", ".join(f"{run.name} {duration_text(run.waits.p50)}" for run in runs)
-    described = f"Share of the pods that waited no longer; medians: {medians}"
-    return {
-        "title": "Share of the pods that waited no longer",
-        "x": "wait, on a logarithmic scale",
-        "svg": line_plot("waits", described, lines, x=x, y=y),
-        "text": described,
-    }
+    title = "Share of the pods that waited no longer"
+    described = f"{title}; medians: {medians}"
+    svg = line_plot("waits", described, lines, x=x, y=y)
+    return _plot(title, svg, described, x="wait, on a logarithmic scale")
 
 
 def _tick(seconds: int) -> str:
@@ -336,9 +330,4 @@ def _by_queue(runs: Sequence[RunResult]) -> dict[str, object] | None:
     described = "Wait that nine pods in ten did not exceed, by queue"
     left = len(runs[1].queues) - len(queues)
     more = f" (the {len(queues)} queues with the most pods; {left} more are in the tables)" if left else ""
-    return {
-        "title": described + more,
-        "x": "",
-        "svg": bar_plot("queues", described, rows, duration_text),
-        "text": described,
-    }
+    return _plot(described + more, bar_plot("queues", described, rows, duration_text), described)

@@ -12,8 +12,9 @@ from math import ceil
 from typing import Any
 
 from kaicore.analysis.ask.projections.capacity import gpus_held
+from kaicore.analysis.json_spelling import Answer
 from kaicore.analysis.life.pod_stories import PodStory, StoryEnd
-from kaicore.analysis.life.waits import Figures, Waits, duration_text, quantile, waits_of
+from kaicore.analysis.life.waits import Waits, duration_text, quantile, waits_of
 from kaicore.analysis.trial.history.reading import History, Sample
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.views import FleetView
@@ -114,7 +115,7 @@ def distribution(values: Iterable[float], *, most: int) -> list[tuple[float, flo
 BINS, POINTS = 120, 100
 
 
-class QueueResult(Figures, frozen=True, kw_only=True):
+class QueueResult(Answer, frozen=True, kw_only=True):
     """The figures of a queue's pods.
 
     Attributes:
@@ -133,7 +134,7 @@ class QueueResult(Figures, frozen=True, kw_only=True):
     gpu_hours: float
 
 
-class SizeResult(Figures, frozen=True, kw_only=True):
+class SizeResult(Answer, frozen=True, kw_only=True):
     """JWTD, Job Waiting Time Distribution: from a job's first pod until all of its pods have started, by its GPUs."""
 
     gpus: str
@@ -141,7 +142,7 @@ class SizeResult(Figures, frozen=True, kw_only=True):
     waits: Waits
 
 
-class Spread(Figures, frozen=True, kw_only=True):
+class Spread(Answer, frozen=True, kw_only=True):
     """JTTED: over how many nodes, and domains, jobs of several pods are spread, against the fewest possible.
 
     Attributes:
@@ -158,7 +159,7 @@ class Spread(Figures, frozen=True, kw_only=True):
     level: str
 
 
-class Series(Figures, frozen=True, kw_only=True):
+class Series(Answer, frozen=True, kw_only=True):
     """Means over equal parts of the window, one after the other."""
 
     held: tuple[float, ...]
@@ -168,7 +169,7 @@ class Series(Figures, frozen=True, kw_only=True):
     waiting: tuple[float, ...]
 
 
-class RunResult(Figures, frozen=True, kw_only=True):
+class RunResult(Answer, frozen=True, kw_only=True):
     """The figures of one run.
 
     Attributes:

@@ -17,7 +17,7 @@ import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer, GroupRow, GroupStart, Listing, RowSelection, Why
 from kaicore.analysis.ask.listing import known_names
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import place_of, time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import state_at
 from kaicore.analysis.trial.submission import answers
@@ -209,9 +209,7 @@ def waiting_starts(
     keys = sorted({group for _, _, group in (waiting[:1] if oldest else waiting)})
     starts = _starts(state, keys, history, now=copied.now, limits=limits or ForecastLimits(), policies=policies)
     return answers.StartsAnswer(
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(state.recorded_at),
+        **place_of(state),
         now=time_text(copied.now),
         groups=list(starts.values()),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kaicore.analysis.ask.listing import pod_status, pod_zones, reason_answer
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import place_of, time_text
 from kaicore.analysis.life.placements import part_answers
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.analysis.trial.simulation import Located
@@ -65,8 +65,7 @@ def submit(
         policies: the code of policies; a warning names those of which it has none.
     """
     copied = CopiedState(state, now=now)
-    position, recorded_at = state.position, state.recorded_at
-    recorded = state.config()
+    place, recorded = place_of(state), state.config()
     submitted, proposal, config = next_cycle(copied, objects, policies, actor=_ACTOR)
     submitted_uids = set(submitted.uids)
     earlier = [one for one in proposal.result.placements if one.uid not in submitted_uids]
@@ -86,9 +85,7 @@ def submit(
     )
     answers = [groups.answer(key, members[key], forecasts.get(key), now=copied.now) for key in keys]
     return SubmitAnswer(
-        cluster=state.cluster,
-        position=position,
-        recorded_at=time_text(recorded_at),
+        **place,
         now=time_text(copied.now),
         problems=submitted.problems,
         warnings=[*submitted.warnings, *_policies_left_out(recorded, config)],
