@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,12 @@ def brief(document: dict[str, Any]) -> dict[str, str]:
         words = [pod["node"], zones] if pod["phase"] == "Bound" else [pod["phase"], codes]
         words_by_pod[pod["name"]] = " ".join(word for word in words if word)
     return words_by_pod
+
+
+def placed(folder: Path, *texts: str) -> dict[str, str]:
+    """Nodes by pod, or why it waits; without the letters that make the pods of a Job unique."""
+    found = brief(document_of(world_of("---\n".join(texts), folder)))
+    return {re.sub("-[a-z0-9]{5}$", "", name): where for name, where in sorted(found.items())}
 
 
 def node(name: str = "n1", *, gpus: int = 4, cpus: int = 16, policy: str = "single-numa-node", zones: int = 2) -> str:

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask import listing
-from kaicore.analysis.ask.answers import PodRow, RowSelection, Why
+from kaicore.analysis.ask.answers import RowSelection, Why
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.life.why_answers import PlacementAnswer
 from kaicore.analysis.replay import past_states
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet
@@ -41,6 +42,12 @@ async def why(made: Workloads, name: str, kind: str = "Pod", *, at: str = "") ->
     answer = await Inquiry(await stored(made)).why(made.cluster, kind, "default", name, at=at)
     assert msgspec.json.decode(msgspec.json.encode(answer), type=Why) == answer, "it is the same over the API"
     return answer
+
+
+async def placement_of(made: Workloads, name: str) -> PlacementAnswer:
+    placed = (await why(made, name)).placement
+    assert placed is not None
+    return placed
 
 
 async def test_attempts_tell_cycles_that_tried_it_from_those_that_might_not_and_how_reasons_changed() -> None:
@@ -93,8 +100,7 @@ async def test_a_placed_pod_is_told_against_the_runners_up_as_the_cycle_saw_them
     made.full(comes(made, "one", 3))
     # What came later is not what the cycle saw.
     made.full(comes(made, "later", 4), comes(made, "latest", 4))
-    placed = (await why(made, "one")).placement
-    assert placed is not None
+    placed = await placement_of(made, "one")
     assert [(one.node, one.chosen, one.full) for one in placed.nodes] == [
         ("n0", True, 875),
         ("n1", False, 375),
@@ -122,8 +128,7 @@ async def test_a_placement_whose_cycle_is_far_from_any_state_is_told_without_sco
     made = fleet()
     made.full(comes(made, "one", 3))
     monkeypatch.setattr(past_states, "_NEAR", 2)
-    placed = (await why(made, "one")).placement
-    assert placed is not None
+    placed = await placement_of(made, "one")
     assert placed.nodes == []
     assert "is too far from any snapshot; `kai replay" in placed.not_ranked
 
@@ -186,8 +191,7 @@ async def test_observed_zones_are_compared_with_the_predicted_ones() -> None:
     held = (ContainerPlacement("main", zones=(ZoneAmount("node-1", one.containers[0].requests),)),)
     seen = payloads.PlacementObserved(one.uid, "default", "one", "n0", Placement(Provenance.OBSERVED, held, ()))
     made.record(f"pod/{one.uid}", seen, subject=one.subject)
-    placed = (await why(made, "one")).placement
-    assert placed is not None
+    placed = await placement_of(made, "one")
     assert (placed.predicted, placed.observed) == (f"node-0 (cpu 3, {GPU} 3)", f"node-1 (cpu 3, {GPU} 3)")
     assert placed.agreement == "not as predicted"
 
@@ -245,9 +249,7 @@ async def test_of_the_past_only_what_was_recorded_then_is_told() -> None:
     answer = await why(made, "one", at=str(then))
     assert answer.attempts is not None
     assert (answer.attempts.cycles, answer.placement) == (1, None)
-    now = await why(made, "one")
-    assert now.placement is not None
-    assert now.placement.node == "n9"
+    assert (await placement_of(made, "one")).node == "n9"
 
 
 async def test_the_decisive_reason_of_several_pods_comes_first_and_says_that_it_is() -> None:
@@ -300,8 +302,7 @@ async def test_work_for_one_kind_of_node_waits_for_what_these_lack_not_for_the_l
     made.cycle()
     answer = await why(made, "waits")
     assert answer.nodes[0].node == "right", "all others have one obstacle as well"
-    (row,) = listing.list_rows(made.state, "pods", RowSelection(name="waits"))
-    assert isinstance(row, PodRow)
+    (row,) = listing.list_pods(made.state, RowSelection(name="waits"))
     assert "1 node short of nvidia.com/gpu: 8 needed, 0 free" in row.message
     assert labelled(answer) == {"unlabelled"}, "what others are labelled says which hardware they have"
     assert labelled(await why(made, "in-pool")) >= {"other0", "other1"}

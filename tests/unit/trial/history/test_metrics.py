@@ -18,21 +18,12 @@ DAY = [sample(0, held=4, fragmented=1, stranded=2), sample(2, held=8), sample(3,
 END = 4 * HOUR
 
 
-def test_occupancy_weighs_gpus_and_time() -> None:
-    assert results.occupancy(DAY, end=END) == (2 * 4 + 8 + 4) / (2 * 8 + 8 + 16)
-
-
-def test_allocation_rate_is_of_a_moment_and_its_mean_weighs_time_alone() -> None:
+def test_figures_of_a_day_are_those_worked_out_by_hand() -> None:
+    assert results.occupancy(DAY, end=END) == (2 * 4 + 8 + 4) / (2 * 8 + 8 + 16), "weighs GPUs and time"
     assert [results.allocation_rate(one) for one in DAY] == [0.5, 1.0, 0.25]
-    assert results.mean(DAY, results.allocation_rate, end=END) == (2 * 0.5 + 1.0 + 0.25) / 4
-
-
-def test_fragmentation_is_the_share_of_nodes_that_are_used_in_part() -> None:
+    assert results.mean(DAY, results.allocation_rate, end=END) == (2 * 0.5 + 1.0 + 0.25) / 4, "weighs time alone"
     assert results.fragmentation(DAY[0]) == 0.5
     assert results.mean(DAY, results.fragmentation, end=END) == 0.25
-
-
-def test_stranded_gpus_are_summed_over_time_in_hours() -> None:
     assert results.gpu_hours(DAY, lambda one: one.stranded, end=END) == pytest.approx(4.0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.given.cluster.fabric import hyper_nodes, label_topology, network_topology, nodes
-from tests.given.logs.simulating import GPU, brief, document_of, pod, world_of
+from tests.given.logs.simulating import GPU, brief, document_of, placed, pod, world_of
 
 KAI, KUEUE, GANG = "kai.scheduler", "kueue.x-k8s.io", "gang.scheduling.koordinator.sh"
 SPEC, INDEX = f"{GANG}/network-topology-spec", f"{GANG}/network-topology-index"
@@ -34,12 +34,6 @@ def sigs(name: str, least: int, annotations: dict[str, str]) -> str:
 
 def pods(count: int, *, metadata: str = "", spec: str = "", name: str = "p") -> str:
     return "".join(pod(f"{name}{number}", metadata=metadata, spec=spec) for number in range(count))
-
-
-def placed(folder: Path, *texts: str) -> dict[str, str]:
-    """Nodes by pod, or why it waits; without the letters that make the pods of a Job unique."""
-    found = brief(document_of(world_of("---\n".join(texts), folder)))
-    return {re.sub("-[a-z0-9]{5}$", "", name): where for name, where in sorted(found.items())}
 
 
 def pod_group(api: str, spec: str) -> str:

@@ -1,13 +1,12 @@
 """Workloads with topology constraints in Kueue's and Volcano's words, placed: manifests in, nodes out."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.given.cluster.fabric import hyper_nodes, label_topology, nodes
-from tests.given.logs.simulating import GPU, brief, document_of, world_of
+from tests.given.logs.simulating import GPU, placed
 
 K = "kueue.x-k8s.io"
 KUEUE = f"{K}/v1beta1"
@@ -27,12 +26,6 @@ def job(annotations: dict[str, str], pods: int, name: str = "j", labels: str = "
         f"spec: {{parallelism: {pods}, completions: {pods}, completionMode: Indexed,"
         f" template: {template(annotations)}}}\n"
     )
-
-
-def placed(folder: Path, *texts: str) -> dict[str, str]:
-    """Nodes by pod, or why it waits; without the letters that make the pods of a Job unique."""
-    found = brief(document_of(world_of("---\n".join(texts), folder)))
-    return {re.sub("-[a-z0-9]{5}$", "", name): where for name, where in sorted(found.items())}
 
 
 def racks(found: dict[str, str]) -> set[str]:

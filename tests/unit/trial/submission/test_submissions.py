@@ -1,4 +1,4 @@
-"""Questions before submitting, asked of a log."""
+"""Questions before submitting, asked of a log, and the likely starts of work that waits already."""
 
 import asyncio
 
@@ -7,9 +7,10 @@ from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import CalibrationAnswer, RowSelection
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.simulation import Located
-from kaicore.analysis.trial.submission.start_forecasts import MOST_WAITING, StartForecasts
+from kaicore.analysis.trial.submission.start_forecasts import MOST_WAITING, StartForecasts, waiting_starts
 from kaicore.analysis.trial.submission.submit import Submissions
-from kaicore.errors import InvalidObject, TooManyQuestions
+from kaicore.errors import InvalidObject, TooManyQuestions, UnknownSubject
+from kaicore.rules.state.fork import fork
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.logs.stored import stored
@@ -158,3 +159,37 @@ async def test_a_list_of_other_groups_half_a_minute_ago_takes_no_expected_start_
         rows = {row.name: row for row in (await asked.listing("test", "groups", wanted)).rows}
     assert rows["train-1"].expected_start
     assert rows["train-2"].expected_start
+
+
+def seconds(cluster: PastRuns, kind: str, name: str) -> list[int | None]:
+    answer = waiting_starts(fork(cluster.state), kind, "default", name, cluster.history(), now=cluster.now)
+    return [None if group.start is None else group.start.p50_seconds for group in answer.groups]
+
+
+def test_a_pod_and_its_owner_are_foretold_alike_and_later_than_who_waits_before_them() -> None:
+    cluster = waiting_for_a_node(known=True, jobs=3)
+    (first,) = seconds(cluster, "Job", "train-1")
+    assert first == pytest.approx(300, abs=20)
+    assert seconds(cluster, "Pod", "train-1-x") == [first]
+    assert seconds(cluster, "Job", "train-2") == [pytest.approx(600, abs=60)]
+    assert seconds(cluster, "Job", "train-0") == [], "it runs"
+
+
+def test_a_name_that_is_not_there_is_named_with_one_that_is_close() -> None:
+    cluster = waiting_for_a_node(known=True, jobs=3)
+    with pytest.raises(UnknownSubject, match="no pods of Job default/train-11; did you mean 'train-1'"):
+        seconds(cluster, "Job", "train-11")
+
+
+def test_work_that_no_node_can_ever_take_has_no_forecast() -> None:
+    cluster = waiting_for_a_node(known=True, jobs=3)
+    large, odd = {"cpu": 16, "memory": 64, "gpu": 5}, {"cpu": 1, "node_selector": {"pool": "none"}}
+    for name, spec in (("large", large), ("odd", odd)):
+        cluster.add_pod(pod(f"{name}-x", owner=job(cluster, name), created_at=9, **spec))
+    cluster.cycle()
+    for name in ("large", "odd"):
+        (start,) = waiting_starts(
+            fork(cluster.state), "Job", "default", name, cluster.history(), now=cluster.now
+        ).groups
+        assert start.text == "no forecast of its start: what is in the way does not pass by itself"
+    assert seconds(cluster, "Job", "train-1") != [None]
