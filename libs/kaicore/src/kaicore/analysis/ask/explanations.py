@@ -15,7 +15,7 @@ from kaicore.analysis.ask import listing
 from kaicore.analysis.ask.answers import GroupRow, NodeRow, QueueRow, RowSelection, Why
 from kaicore.analysis.ask.counterfactuals.asked import Asked, NodeObstacles, details
 from kaicore.analysis.ask.counterfactuals.checking import Helpful, check
-from kaicore.analysis.ask.counterfactuals.room_amendments import Blocker, blockers
+from kaicore.analysis.ask.counterfactuals.room_amendments import blockers
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life import why_answers
 from kaicore.analysis.life.attempts import attempts
@@ -33,7 +33,7 @@ from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.groups.labels import POD_GROUPS
-from kaicore.rules.groups.membership import POD, display_key
+from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.group import Group, GroupSource, PodSet, TopologyConstraint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
@@ -43,7 +43,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView, WorkView
 from kaicore.rules.topology.resolve import Resolved
 
-#: Nodes that are shown, the closest first, and that are named of one group.
+#: Nodes that are shown, the closest first.
 _MOST_NODES = 5
 
 
@@ -171,7 +171,7 @@ def _why_waiting(asked: Asked, *, trials: bool) -> dict[str, Any]:
         "nodes": node_shortfalls(asked) if of_nodes else [],
         "domains": domain_shortfalls(asked),
         "queues": queue_rows(asked) if of_queue else [],
-        "blockers": [_blocker(asked, one) for one in blockers(asked)] if held_up else [],
+        "blockers": blockers(asked) if held_up else [],
         "schedulable_if": [listing.reason_answer(reason) for reason in _fits(asked)],
         "starts_if": remedies(asked) if trials else None,
     }
@@ -182,22 +182,6 @@ def _fits(asked: Asked) -> tuple[CodedReason, ...]:
     if asked.entry.group_problem is not None or asked.pod_class.key not in asked.remedy.classes:
         return ()
     return asked.remedy.reasons
-
-
-def _blocker(asked: Asked, blocker: Blocker) -> why_answers.BlockerAnswer:
-    workload = blocker.workload
-    members = [*workload.active.values(), *workload.leaving.values()]
-    return why_answers.BlockerAnswer(
-        group=display_key(workload.group.key),
-        nodes=sorted({member.node for member in members})[:_MOST_NODES],
-        pods=len(members),
-        frees=blocker.frees,
-        queue=asked.session.accounts.queue_of(workload.group),
-        priority=workload.group.priority,
-        suffices=blocker.suffices,
-        may_leave=blocker.may_leave,
-        because=list(blocker.because),
-    )
 
 
 #: Domains that are shown of one level.

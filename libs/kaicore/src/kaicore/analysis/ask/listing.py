@@ -471,7 +471,7 @@ def node_row(state: FleetView, node: Node, *, now: int = 0) -> answers.NodeRow:
     )
 
 
-def reason_answer(reason: CodedReason, *, pods: int = 0, details: Sequence[str] = ()) -> answers.ReasonAnswer:
+def reason_answer(reason: CodedReason, *, pods: int = 0, details: Iterable[str] = ()) -> answers.ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():

@@ -331,6 +331,7 @@ class _Court:
     def _holder(self, key: str, pods: list[PodEntry], number: int, victims: dict[int, bool]) -> tuple[int, GpuHolder]:
         first = min(pods, key=lambda one: (one.placed_at or one.bound_at, one.pod.uid))
         group, payer = self._state.groups.get(key), self._paying(first)
+        preemptible = group is None or group.preemptible
         gpus = sum(map(gpus_asked, pods))
         seen = self._sees(first.pod.namespace)
         workload = self._state.workload_index.workloads.get(key)
@@ -339,9 +340,8 @@ class _Court:
         if payer >= 0 and payer != number:
             default = self._config.fair_share.reclaim_min_runtime_us
             protected = started + self.tree.reclaim_min_runtime_us(payer, number, default=default)
-        standing = self._standing(
-            payer, number, victims, preemptible=group is None or group.preemptible, protected=protected > self._now
-        )
+        is_protected = protected > self._now
+        standing = self._standing(payer, number, victims, preemptible=preemptible, protected=is_protected)
         limits = [one.pod.active_deadline_s for one in pods]
         ends = max(one.running_since + one.pod.active_deadline_s * 1_000_000 for one in pods) if all(limits) else 0
         return gpus, GpuHolder(
@@ -352,7 +352,7 @@ class _Court:
             user=user_of(first.pod) if seen else "",
             gpus=_gpus_text(gpus),
             since=time_text(min(one.placed_at or one.bound_at or one.running_since for one in pods)),
-            rule=self._rule(payer, standing, preemptible=group is None or group.preemptible, seen=seen),
+            rule=self._rule(payer, standing, preemptible=preemptible, seen=seen),
             protected_until=time_text(protected) if standing is HolderStanding.PROTECTED else "",
             ends=time_text(ends) if ends else "",
         )
@@ -376,12 +376,10 @@ class _Court:
             return "no queue pays for it"
         rows = (self._accounts.used, self.tree.quotas, self._accounts.shares.fair)
         used, quota, fair = (self._gpus(row[payer]) for row in rows)
-        name = self.tree.queues[payer].name if seen else "its queue"
-        stands = (
-            f"{name} holds {_gpus_text(used)}, quota {_gpus_text(quota)}, fair share {_gpus_text(fair)}"
-            if seen
-            else name
-        )
+        stands = "its queue"
+        if seen:
+            name = self.tree.queues[payer].name
+            stands = f"{name} holds {_gpus_text(used)}, quota {_gpus_text(quota)}, fair share {_gpus_text(fair)}"
         match standing:
             case HolderStanding.RECLAIMABLE | HolderStanding.PROTECTED:
                 return f"{stands}: holds more than it may keep from a queue that is owed more"
@@ -400,11 +398,8 @@ class _Court:
                 rows.append(one)
                 continue
             before, kept = hidden.get(one.standing, (0, one))
-            since = min(kept.since, one.since)
-            hidden[one.standing] = (
-                before + gpus,
-                msgspec.structs.replace(kept, gpus=_gpus_text(before + gpus), since=since),
-            )
+            total, since = before + gpus, min(kept.since, one.since)
+            hidden[one.standing] = total, msgspec.structs.replace(kept, gpus=_gpus_text(total), since=since)
         merged = (msgspec.structs.replace(one, protected_until="", ends="") for _, one in hidden.values())
         return [*rows, *merged]
 

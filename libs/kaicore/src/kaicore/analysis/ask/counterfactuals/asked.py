@@ -297,11 +297,6 @@ _WITH_AMOUNT = (node_reasons.NodeTooSmall, node_reasons.InsufficientResource, Nu
 _OF_GROUP = (GangIncomplete, GangDoesNotFit)
 
 
-def details(asked: Asked, reason: CodedReason) -> list[str]:
-    """Return what a reason itself does not say: resource, amount, object and place, as far as they are lacking."""
-    return list(_details(asked, reason))
-
-
 def asks_for(requests: Amounts, share: GpuShare | None = None) -> str:
     """Write what a pod asks for."""
     amounts = [
@@ -322,7 +317,8 @@ def frees(asked: Asked, entries: Iterable[PodEntry | Member]) -> str:
     return ", ".join([*filter(None, [asks_for(total)]), *shared])
 
 
-def _details(asked: Asked, reason: CodedReason) -> Iterator[str]:
+def details(asked: Asked, reason: CodedReason) -> Iterator[str]:
+    """Yield what a reason itself does not say: resource, amount, object and place, as far as they are lacking."""
     pod = asked.pod
     if isinstance(reason, _OF_GROUP):
         yield f"the group is {display_key(asked.entry.group)}"

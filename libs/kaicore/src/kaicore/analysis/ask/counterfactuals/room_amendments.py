@@ -5,11 +5,12 @@ rules.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited, frees
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
+from kaicore.analysis.life.why_answers import BlockerAnswer
 from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.explain.remedies import with_at_most
@@ -20,6 +21,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons import making_room
 from kaicore.rules.events.reasons.base import CodedReason, named_amount, plural, time_text
 from kaicore.rules.events.reasons.node import RejectedByKubelet
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.node import HOSTNAME, Node
 from kaicore.rules.model.pod import Pod
@@ -275,29 +277,11 @@ def _added(asked: Asked, like: Node, count: int, words: str) -> Amendment:
     return Amendment("add-nodes", words, Effort.ADD_NODES, facts=facts, undo=undo, amount=count, place=like.name)
 
 
-#: Groups that are shown.
-MOST_BLOCKERS = 5
+#: Groups that are shown, and nodes that are named of one.
+MOST_BLOCKERS = _MOST_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """A running group in the way.
-
-    Attributes:
-        frees: what it holds of what is asked for, in words.
-        may_leave: whether a cycle may evict it for the pod.
-        because: by which action it may, or why it may not.
-        suffices: whether the pod fits after its end alone, as it was tried; else it is on the closest node.
-    """
-
-    workload: Workload
-    frees: str
-    may_leave: bool
-    because: tuple[str, ...]
-    suffices: bool
-
-
-def blockers(asked: Asked) -> list[Blocker]:
+def blockers(asked: Asked) -> list[BlockerAnswer]:
     """Return the groups that block the pod: it fits after the end of any one of them; else those on the closest node.
 
     Nothing where no end helps: the pod waits for something else.
@@ -308,11 +292,11 @@ def blockers(asked: Asked) -> list[Blocker]:
         keys = dict.fromkeys(one.group for one in held if one.leaving and one.group != asked.entry.group)
         workloads = asked.state.workload_index.workloads
         reason = f"is leaving {nomination.node}, where room is kept for it"
-        return [Blocker(workloads[key], _frees(asked, workloads[key]), True, (reason,), True) for key in sorted(keys)]
+        return [_blocker(asked, workloads[key], [], [reason], suffices=True) for key in sorted(keys)]
     ends = asked.remedies.ends(asked.entry.group, most=MOST_BLOCKERS)
     groups = ends or _on_closest_node(asked)
     rules = _Rules(asked)
-    return [_blocker(asked, one, rules, suffices=bool(ends)) for one in groups]
+    return [_blocker(asked, one, *rules.verdict(one), suffices=bool(ends)) for one in groups]
 
 
 def _on_closest_node(asked: Asked) -> list[Workload]:
@@ -329,14 +313,21 @@ def _on_closest_node(asked: Asked) -> list[Workload]:
     return [workloads[key] for key in sorted(keys)][:MOST_BLOCKERS]
 
 
-def _blocker(asked: Asked, workload: Workload, rules: "_Rules", *, suffices: bool) -> Blocker:
-    objections = tuple(rules.objections(workload))
-    allowing = tuple(rules.allowing(workload)) if not objections else ()
-    return Blocker(workload, _frees(asked, workload), bool(allowing), objections or allowing, suffices)
-
-
-def _frees(asked: Asked, workload: Workload) -> str:
-    return frees(asked, (*workload.active.values(), *workload.leaving.values()))
+def _blocker(
+    asked: Asked, workload: Workload, objections: list[str], allowing: list[str], *, suffices: bool
+) -> BlockerAnswer:
+    members = [*workload.active.values(), *workload.leaving.values()]
+    return BlockerAnswer(
+        group=display_key(workload.group.key),
+        nodes=sorted({member.node for member in members})[:_MOST_NAMED],
+        pods=len(members),
+        frees=frees(asked, members),
+        queue=asked.session.accounts.queue_of(workload.group),
+        priority=workload.group.priority,
+        suffices=suffices,
+        may_leave=bool(allowing),
+        because=objections or allowing,
+    )
 
 
 class _Rules:
@@ -351,13 +342,14 @@ class _Rules:
         kinds: dict[Action, type[EvictionAction]] = {Action.PREEMPT: Preempt, Action.RECLAIM: Reclaim}
         self._actions = {one: kind(self._session) for one, kind in kinds.items() if one in asked.config.actions}
 
-    def allowing(self, victim: Workload) -> Iterator[str]:
-        """Yield the actions that may evict a group."""
-        for action in self._actions.values():
-            if self._pending is not None and action.is_eligible(self._pending, victim):
-                yield f"may be evicted ({action.reason})"
+    def verdict(self, victim: Workload) -> tuple[list[str], list[str]]:
+        """Return why a group may not be evicted for the waiting one; else by which actions it may."""
+        if objections := list(self._objections(victim)):
+            return objections, []
+        eligible = (one for one in self._actions.values() if self._pending and one.is_eligible(self._pending, victim))
+        return [], [f"may be evicted ({action.reason})" for action in eligible]
 
-    def objections(self, victim: Workload) -> Iterator[str]:  # long: one line or two for each rule
+    def _objections(self, victim: Workload) -> Iterator[str]:  # long: one line or two for each rule
         """Yield why a group may not be evicted for the waiting one; nothing where it may."""
         asked, session, pending = self._asked, self._session, self._pending
         if pending is None:

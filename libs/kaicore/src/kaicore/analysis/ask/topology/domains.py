@@ -256,12 +256,11 @@ def topologies(
         InvalidObject: the question makes no sense.
         UnknownSubject: there is no topology of the name.
     """
-    nodes = _Nodes.of(columns, occupied)
     slot = read_slot(wanted.slots, wanted.pod, columns.resources)
-    figures = _figures(columns, nodes, slot)
+    rows = _rows(columns, occupied, slot)
     sizes = read_sizes(wanted.segments)
     keys = _wanted(book.topologies(), wanted.topology)
-    answers = [_topology(key, book.tree(key), nodes, figures, sizes, single=wanted.nodes) for key in keys]
+    answers = [_topology(key, book.tree(key), rows, sizes, single=wanted.nodes) for key in keys]
     requests = {} if slot is None else slot.requests
     return TopologiesAnswer(
         **place,
@@ -282,34 +281,23 @@ def _wanted(keys: Sequence[TopologyKey], name: str) -> list[TopologyKey]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nodes:
-    """The present nodes by row, among all that have ever been."""
+class _Rows:
+    """The nodes by row, among all that have ever been, with amounts of each resource in the answer, and slots."""
 
     names: list[str]
     present: Flags
     available: Flags
     idle: Flags
-
-    @classmethod
-    def of(cls, columns: NodeColumns, occupied: Iterable[str]) -> "_Nodes":
-        rows = len(columns.names)
-        present = columns.present[:rows]
-        available = present & columns.ready[:rows] & ~columns.unschedulable[:rows]
-        idle = available.copy()
-        idle[[columns.rows[name] for name in occupied if name in columns.rows]] = False
-        return cls(columns.names, present, available, idle)
-
-
-@dataclass(frozen=True, slots=True)
-class _Figures:
-    """Amounts by row, of each resource in the answer; and slots by row."""
-
     resources: dict[str, tuple[Ints, Ints, Ints]]
     slots: Ints | None
 
 
-def _figures(columns: NodeColumns, nodes: _Nodes, slot: Slot | None) -> _Figures:
-    rows = len(nodes.names)
+def _rows(columns: NodeColumns, occupied: Iterable[str], slot: Slot | None) -> _Rows:
+    rows = len(columns.names)
+    present = columns.present[:rows]
+    available = present & columns.ready[:rows] & ~columns.unschedulable[:rows]
+    idle = available.copy()
+    idle[[columns.rows[name] for name in occupied if name in columns.rows]] = False
     weights = {GPU: {name: weight for name in columns.resources if (weight := gpus_per_unit(name))}}
     asked = {} if slot is None else {name: amount for name, amount in slot.requests.items() if amount}
     shown = [CPU, MEMORY, *([GPU] if weights[GPU] else []), *sorted(asked.keys() - {CPU, MEMORY, GPU, PODS})]
@@ -323,26 +311,27 @@ def _figures(columns: NodeColumns, nodes: _Nodes, slot: Slot | None) -> _Figures
                 allocatable += weight * columns.allocatable[:rows, column]
                 used += weight * columns.used[:rows, column]
         free[resource] = allocatable - used
-        usable = np.where(nodes.available, np.maximum(free[resource], 0), 0)
-        resources[resource] = (allocatable, np.where(nodes.present, used, 0), usable)
+        usable = np.where(available, np.maximum(free[resource], 0), 0)
+        resources[resource] = (allocatable, np.where(present, used, 0), usable)
     fitting = None
     if slot is not None:
         room = np.column_stack([free[resource] for resource in asked])
-        takes = nodes.available & slot.takes(columns)[:rows]
+        takes = available & slot.takes(columns)[:rows]
         fitting = slots(room, np.array(list(asked.values()), np.int64), takes)
-    return _Figures({resource: resources[resource] for resource in shown}, fitting)
+    amounts = {resource: resources[resource] for resource in shown}
+    return _Rows(columns.names, present, available, idle, amounts, fitting)
 
 
 def _topology(
-    key: TopologyKey, tree: TopologyTree, nodes: _Nodes, figures: _Figures, sizes: Sequence[int], *, single: bool
+    key: TopologyKey, tree: TopologyTree, rows: _Rows, sizes: Sequence[int], *, single: bool
 ) -> TopologyAnswer:
     """Return a topology; with the level of single nodes only if `single`."""
-    columns = tree.columns(nodes.names)
+    columns = tree.columns(rows.names)
     depths = len(columns.levels)
     has_single = depths > 1 and not columns.levels[-1].keys
-    counts = columns.sums(nodes.present.astype(np.int64))
+    counts = columns.sums(rows.present.astype(np.int64))
     sizes = sizes or sizes_to_show(max((int(one.max(initial=0)) for one in counts), default=0))
-    sums = _Sums(columns, nodes, figures, sizes)
+    sums = _Sums(columns, rows, sizes)
     levels = [_level(tree, columns, sums, depth) for depth in range(depths)]
     above: list[DomainAnswer] = []
     top: list[DomainAnswer] = above
@@ -354,35 +343,30 @@ def _topology(
             for domain, parent in zip(here, columns.parents[depth], strict=True):
                 above[parent].domains.append(domain)
         above = here
-    present = int(nodes.present.sum())
-    return TopologyAnswer(
-        kind=key.kind, name=key.name, nodes=present, problems=list(tree.problems), levels=levels, domains=top
-    )
+    nodes, problems = int(rows.present.sum()), list(tree.problems)
+    return TopologyAnswer.copied(key, nodes=nodes, problems=problems, levels=levels, domains=top)
 
 
 class _Sums:
     """The sums over the rows of each domain, by level."""
 
-    def __init__(self, columns: TopologyColumns, nodes: _Nodes, figures: _Figures, sizes: Sequence[int]) -> None:
+    def __init__(self, columns: TopologyColumns, rows: _Rows, sizes: Sequence[int]) -> None:
         self._columns = columns
         self.sizes = sizes
         self._nodes, self._available, self.idle = (
-            columns.sums(flags.astype(np.int64)) for flags in (nodes.present, nodes.available, nodes.idle)
+            columns.sums(flags.astype(np.int64)) for flags in (rows.present, rows.available, rows.idle)
         )
         self._resources = {
-            resource: tuple(columns.sums(values) for values in kinds) for resource, kinds in figures.resources.items()
+            resource: tuple(columns.sums(values) for values in kinds) for resource, kinds in rows.resources.items()
         }
-        self.slots = None if figures.slots is None else columns.sums(figures.slots)
+        self.slots = None if rows.slots is None else columns.sums(rows.slots)
 
     def domain(self, depth: int, number: int) -> DomainAnswer:
         """Return a domain without those in it."""
-        amounts = [
-            DomainResource(resource=resource, allocatable=allocatable, used=used, free=free)
-            for resource, kinds in self._resources.items()
-            for allocatable, used, free in [
-                [exact_amount(resource, int(values[depth][number])) for values in kinds],
-            ]
-        ]
+        amounts = []
+        for resource, kinds in self._resources.items():
+            allocatable, used, free = (exact_amount(resource, int(values[depth][number])) for values in kinds)
+            amounts.append(DomainResource(resource=resource, allocatable=allocatable, used=used, free=free))
         idle = self.idle[depth][number]
         return DomainAnswer(
             name=self._columns.domains[depth][number][-1],

@@ -241,7 +241,7 @@ def _recorded(history: History, state: FleetView) -> _Run:
 
 def _run(history: History, changes: Changes, model: KubeletModel, policies: PolicyBook, progress: Progress) -> _Run:
     rerun = Rerun(history, changes, model(None), policies=policies)
-    figures = rerun.run(progress=progress)
+    rerun.run(progress=progress)
     stories, lineage_of = rerun.stories.by_uid, rerun.pods.lineage_of
     result = result_of(
         changes.patch.name,
@@ -251,7 +251,7 @@ def _run(history: History, changes: Changes, model: KubeletModel, policies: Poli
         samples=rerun.sampler.samples,
         places=places_of(rerun.state),
     )
-    return _Run(result, _first_starts(stories, lineage_of), figures.events, figures.warnings)
+    return _Run(result, _first_starts(stories, lineage_of), rerun.events, rerun.warnings)
 
 
 def _alternative(patch: Patch, run: _Run, baseline: _Run) -> AlternativeAnswer:

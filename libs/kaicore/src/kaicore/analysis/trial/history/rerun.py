@@ -10,7 +10,7 @@ Events are folded at once, and stored nowhere.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -456,17 +456,13 @@ class Agenda:
         return heappop(self._due)[2]
 
 
-@dataclass(slots=True)
-class RerunFigures:
-    """The work that a run took (`warnings`: what could not be simulated as it was, one line each)."""
-
-    events: int = 0
-    cycles: int = 0
-    warnings: list[str] = field(default_factory=list)
-
-
 class Rerun:
-    """One run of a window."""
+    """One run of a window.
+
+    Attributes:
+        events, cycles: how many there were.
+        warnings: what could not be simulated as it was, one line each.
+    """
 
     def __init__(
         self, history: History, changes: Changes, model: Kubelets, *, policies: PolicyBook = NO_POLICIES
@@ -479,7 +475,8 @@ class Rerun:
         self.state = decode_state(history.state)
         self.stories = PodStories(self.state)
         self.sampler = Sampler(self.state, begin=history.begin, end=history.end)
-        self.figures = RerunFigures()
+        self.events = self.cycles = 0
+        self.warnings: list[str] = []
         self._history = history
         self._changes = changes
         self._policies = policies
@@ -509,10 +506,10 @@ class Rerun:
 
     def _append(self, event: NewEvent) -> None:
         fold_unlogged(self.state, event, recorded_at=self.now)
-        self.figures.events += 1
+        self.events += 1
         self.stories.take(event.payload, at=self.now)
 
-    def run(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> RerunFigures:
+    def run(self, *, progress: Callable[[int, int], None] = lambda _, __: None) -> None:
         """Run to the window's end.
 
         Args:
@@ -529,15 +526,14 @@ class Rerun:
                 if self._due(shard) == self.now:
                     self._cycle(shard)
             self.sampler.take(at=self.now)
-            if self.figures.events >= reported:
-                reported = self.figures.events + _TOLD_EVERY
+            if self.events >= reported:
+                reported = self.events + _TOLD_EVERY
                 progress((self.now - history.begin) // 1000, (history.end - history.begin) // 1000)
-        self.figures.warnings += self._kubelets.warnings
-        self.figures.warnings += [
-            f"{self._changes.patch.name}: policy {name} was left out of {count} of {self.figures.cycles} cycles: {why}"
+        self.warnings += self._kubelets.warnings
+        self.warnings += [
+            f"{self._changes.patch.name}: policy {name} was left out of {count} of {self.cycles} cycles: {why}"
             for (name, why), count in sorted(self._left_out.items())
         ]
-        return self.figures
 
     def _begin(self) -> None:
         changes = self._changes.at_start(self.state)
@@ -583,7 +579,7 @@ class Rerun:
                 self.record(stream, payload)
                 self._kubelets.look_at(name)
                 # The end of pods on nodes that are absent from the beginning is not waited for.
-                self.pods.lose_node(name, after=COLLECTED_US if self.figures.cycles else 0)
+                self.pods.lose_node(name, after=COLLECTED_US if self.cycles else 0)
             case _:
                 self.record(stream, payload)
 
@@ -620,7 +616,7 @@ class Rerun:
             for event in unit.events:
                 self._append(event)
         shard.retry_at = next_retry(self.state, shard.config, now=self.now, due=proposal.result.due)
-        self.figures.cycles += 1
+        self.cycles += 1
         for placement in proposal.result.placements:
             self.pods.placed(placement)
         for eviction in proposal.result.evictions:

@@ -261,6 +261,7 @@ def _group(state: WorkView, key: str, forecast: StartForecast | NoForecast, *, n
 
 
 _AnswerT = TypeVar("_AnswerT")
+_CheckedT = TypeVar("_CheckedT", answers.StartsAnswer, answers.SubmitAnswer)
 _log = logging.getLogger(__name__)
 
 #: Most questions about one cluster that wait for each other.
@@ -367,8 +368,12 @@ class StartForecasts:
                 copied, kind, namespace, name, history, now=now, policies=self.policies
             ),
         )
+        return await self.checked(answer)
+
+    async def checked(self, answer: _CheckedT) -> _CheckedT:
+        """Return an answer with its starts as forecasts where past ones came true (`answers.checked_start`)."""
         forecast = any(group.start is not None for group in answer.groups)
-        calibration = await self.calibration(cluster) if forecast else None
+        calibration = await self.calibration(answer.cluster) if forecast else None
         groups = [answers.checked_group(group, calibration) for group in answer.groups]
         return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
 

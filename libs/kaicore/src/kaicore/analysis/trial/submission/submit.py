@@ -20,7 +20,6 @@ from kaicore.analysis.trial.submission.answers import (
     SubmittedEviction,
     SubmittedGroup,
     SubmittedPod,
-    checked_group,
     start_answer,
 )
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
@@ -244,7 +243,4 @@ class Submissions(StartForecasts):
         answer = await self.of_state(
             cluster, at, lambda copied, history, now: submit(copied, objects, history, now=now, policies=self.policies)
         )
-        forecast = any(group.start is not None for group in answer.groups)
-        calibration = await self.calibration(cluster) if forecast else None
-        groups = [checked_group(group, calibration) for group in answer.groups]
-        return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
+        return await self.checked(answer)
