@@ -35,7 +35,7 @@ class AsOf(Answer, frozen=True, kw_only=True):
     recorded_at: str
 
 
-class Place(TypedDict):
+class LogPlace(TypedDict):
     """The fields of an answer that say how far it knows a cluster's log."""
 
     cluster: str
@@ -43,7 +43,7 @@ class Place(TypedDict):
     recorded_at: str
 
 
-def place_of(state: "LogView") -> Place:
+def place_of(state: "LogView") -> LogPlace:
     """Return how far a state knows its cluster's log."""
     return {"cluster": state.cluster, "position": state.position, "recorded_at": time_text(state.recorded_at)}
 

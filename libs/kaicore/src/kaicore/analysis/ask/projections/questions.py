@@ -26,7 +26,7 @@ from kaicore.analysis.ask.projections.store import (
     ReadModelTable,
     ViewStore,
 )
-from kaicore.analysis.json_spelling import AsOf, Place, place_of, time_text
+from kaicore.analysis.json_spelling import AsOf, LogPlace, place_of, time_text
 from kaicore.analysis.replay.log_states import first_state, pages_of
 from kaicore.analysis.replay.moments import parse_moment, time_of
 from kaicore.errors import InvalidObject
@@ -414,13 +414,13 @@ class ReadModels:
         order: str = "",
         limit: int = _MOST_ROWS,
         generation: Generation | None = None,
-    ) -> tuple[Place, list[_RowT]]:
+    ) -> tuple[LogPlace, list[_RowT]]:
         """Return an answer's fields about a generation, by default the one that is read, and rows of it."""
         generation = generation or await self._live(cluster)
         number = generation.number
         rows = await self._store.rows(table, cluster, number, where=where, values=values, order=order, limit=limit)
         recorded_at = time_text(generation.recorded_at)
-        as_of = Place(cluster=cluster, position=generation.position, recorded_at=recorded_at)
+        as_of = LogPlace(cluster=cluster, position=generation.position, recorded_at=recorded_at)
         return as_of, [_counted(one, generation) for one in rows]
 
     async def _live(self, cluster: str) -> Generation:

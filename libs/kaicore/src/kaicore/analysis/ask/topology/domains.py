@@ -21,7 +21,7 @@ from kaicore.analysis.ask.topology.answers import (
     TopologyAssignments,
     TopologyQuestion,
 )
-from kaicore.analysis.json_spelling import Place, place_of, time_text
+from kaicore.analysis.json_spelling import LogPlace, place_of, time_text
 from kaicore.errors import InvalidObject, UnknownSubject, raised
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -206,7 +206,7 @@ def _levels(state: FleetView, key: TopologyKey) -> tuple[list[str], int]:
     return [HOSTNAME], len(all_levels)
 
 
-_NOWHERE = Place(cluster="", position=0, recorded_at="")
+_NOWHERE = LogPlace(cluster="", position=0, recorded_at="")
 
 #: Kinds of pods that an idle node may have: those that come with every node.
 _COMES_WITH_THE_NODE = frozenset({"DaemonSet", "Node"})
@@ -243,7 +243,7 @@ def topologies(
     columns: NodeColumns,
     occupied: Iterable[str],
     wanted: TopologyQuestion,
-    place: Place = _NOWHERE,
+    place: LogPlace = _NOWHERE,
 ) -> TopologiesAnswer:
     """Return topologies over nodes.
 
