@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.life.why_answers import AttemptChange, AttemptsAnswer
 from kaicore.analysis.replay.log_states import last_events
@@ -146,59 +148,56 @@ def attempts(state: WorkView, entry: PodEntry, records: CycleRecords) -> Attempt
     reasons = _Reasons(records.classes, entry.group, alone)
     changes: list[AttemptChange] = []
     tried = skipped = 0
-    last: CycleCompleted | None = None
+    last: RecordedCycle | None = None
     for record in records.last:
         cycle = record.cycle
         reasons.take(cycle)
         if cycle.input_position < records.since:
             # It did not know of the pod yet.
             continue
-        last = cycle
+        last = record
         now: Sequence[CodedReason] = (
             reasons.at(cycle.input_position) if entry.group_problem is None else [entry.group_problem]
         )
         held = bool(now) and all(isinstance(one, _HELD_BACK) for one in now)
         tried, skipped = tried + (not held), skipped + held
         _note(changes, record, now, held=held)
-    return AttemptsAnswer(
-        since=time_text(records.since_at),
-        cycles=_count(records, last),
-        tried=tried,
-        skipped=skipped,
-        last_cycle="" if last is None else last.cycle,
-        last_position=0 if last is None else records.last[-1].position,
-        last_input_position=0 if last is None else last.input_position,
-        last_at="" if last is None else time_text(records.last[-1].recorded_at),
-        looked_from=records.looked_from,
+    answer = AttemptsAnswer(
+        since=time_text(records.since_at), looked_from=records.looked_from, tried=tried, skipped=skipped
+    )
+    if last is None:
+        return answer
+    return msgspec.structs.replace(
+        answer,
+        cycles=_count(records),
+        last_cycle=last.cycle.cycle,
+        last_position=last.position,
+        last_input_position=last.cycle.input_position,
+        last_at=time_text(last.recorded_at),
         changes=changes[-_MOST_CHANGES:],
     )
 
 
 def _note(changes: list[AttemptChange], record: RecordedCycle, now: Sequence[CodedReason], *, held: bool) -> None:
-    codes = [reason.code for reason in now]
-    cycles = 1
+    codes, message = [reason.code for reason in now], str(now[0]) if now else ""
     if changes and changes[-1].reasons == codes:
-        before = changes.pop()
-        cycles, cycle_id, position, at = before.cycles + 1, before.cycle, before.position, before.recorded_at
-    else:
-        cycle_id, position, at = record.cycle.cycle, record.position, time_text(record.recorded_at)
-    changes.append(
-        AttemptChange(
-            cycle=cycle_id,
-            position=position,
-            recorded_at=at,
-            cycles=cycles,
-            reasons=codes,
-            message=str(now[0]) if now else "",
-            skipped=held,
-        )
+        cycles = changes[-1].cycles + 1
+        changes[-1] = msgspec.structs.replace(changes[-1], cycles=cycles, message=message, skipped=held)
+        return
+    change = AttemptChange(
+        cycle=record.cycle.cycle,
+        position=record.position,
+        recorded_at=time_text(record.recorded_at),
+        cycles=1,
+        reasons=codes,
+        message=message,
+        skipped=held,
     )
+    changes.append(change)
 
 
-def _count(records: CycleRecords, last: CycleCompleted | None) -> int:
+def _count(records: CycleRecords) -> int:
     """Return how many cycles there have been, by the shards' own numbers."""
-    if last is None:
-        return 0
     first: dict[str, int] = {}
     latest: dict[str, int] = {}
     for record in records.first:
