@@ -14,7 +14,7 @@ from kai_cli.running.load import Loader
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.replay import checked_promises, replay_log
 from kaicore.analysis.trial.history.reading import read_history
-from kaicore.analysis.trial.history.results import RunResult, places_of, result_of
+from kaicore.analysis.trial.history.results import RunResult, result_of
 from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog
@@ -240,14 +240,8 @@ async def _fared(log: EventLog, scheduler: str, upto: int) -> Fared:
             reasons[payload.pod.reason] += 1
     state = ClusterState("e2e")
     history = await read_history(log, state, upto, set_as=EngineConfig(scheduler_name=scheduler))
-    result = result_of(
-        scheduler,
-        history,
-        stories=history.stories,
-        lineage_of={story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories},
-        samples=history.samples,
-        places=places_of(state),
-    )
+    lineage_of = {story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories}
+    result = result_of(scheduler, history, history.stories, lineage_of, history.samples, state=state)
     return _figures(result, dict(sorted(reasons.items())))
 
 

@@ -25,7 +25,7 @@ import msgspec
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
-from kaicore.analysis.ask.answers import Answer
+from kaicore.analysis.json_spelling import Answer
 from kaicore.errors import (
     EventsRetired,
     InvalidObject,

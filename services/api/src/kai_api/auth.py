@@ -20,7 +20,8 @@ from urllib.parse import parse_qs, quote
 import msgspec
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import RedirectResponse, Response
-from kaicore.analysis.ask.answers import Answer, Why
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.json_spelling import Answer
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_same_site

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.answers import (
     ROWS,
-    Answer,
     ClusterRow,
     ClusterSummary,
     DiffAnswer,
@@ -43,6 +42,7 @@ from kaicore.analysis.ask.projections.questions import (
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.ask.standings import Change, PriorityAnswer
 from kaicore.analysis.ask.topology.answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.json_spelling import Answer
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial import shadow

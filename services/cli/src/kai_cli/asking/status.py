@@ -8,7 +8,8 @@ import urllib.parse
 from collections import Counter
 from collections.abc import Iterator
 
-from kaicore.analysis.ask.answers import Answer, ClusterRow
+from kaicore.analysis.ask.answers import ClusterRow
+from kaicore.analysis.json_spelling import Answer
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.runtime.asked_health import ask_health, ask_path
 

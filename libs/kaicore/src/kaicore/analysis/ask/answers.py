@@ -194,9 +194,6 @@ class CalibrationAnswer(Answer, frozen=True, kw_only=True):
     text: str
 
 
-__all__ = ["Answer"]
-
-
 class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A reason why a pod waits, or when it would become schedulable; `message` is its text.
 

@@ -8,8 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from kaicore.analysis.ask.answers import Answer
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.errors import IdempotencyConflict, InvalidObject
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.codec import decode_payload

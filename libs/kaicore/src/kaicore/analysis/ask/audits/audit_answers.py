@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kaicore.analysis.ask.answers import Answer
+from kaicore.analysis.json_spelling import Answer
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 
 

@@ -11,7 +11,7 @@ which pods are in a group: the fold finds it out. So only the part of the log in
 existed is folded. Everything else is read from the pods' streams.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -419,24 +419,21 @@ def _rejection(
     )
 
 
-def _gaps(story: _PodStory, holding: _Holding) -> Sequence[audit_answers.KnowledgeGap]:
-    """Return the time in which no record said what a pod held: from its coming to its first record, or to its end."""
-    first = holding.records[0] if holding.records else None
+def _gaps(story: _PodStory, holding: _Holding) -> Iterator[audit_answers.KnowledgeGap]:
+    """Yield the time in which no record said what a pod held: from its coming to its first record, or to its end."""
+    first, until = holding.records[0] if holding.records else None, holding.until
     if not holding.bound or (first is not None and first.position == holding.since.position):
-        return ()
-    until = holding.until
-    end = (0, "") if until is None else (until.position, time_text(until.recorded_at))
+        return
+    end, end_time = (0, "") if until is None else (until.position, time_text(until.recorded_at))
     if first is not None:
-        end = (first.position, first.recorded_at)
-    return (
-        audit_answers.KnowledgeGap(
-            uid=story.uid,
-            pod=story.name,
-            since=holding.since.position,
-            since_time=time_text(holding.since.recorded_at),
-            until=end[0],
-            until_time=end[1],
-        ),
+        end, end_time = first.position, first.recorded_at
+    yield audit_answers.KnowledgeGap(
+        uid=story.uid,
+        pod=story.name,
+        since=holding.since.position,
+        since_time=time_text(holding.since.recorded_at),
+        until=end,
+        until_time=end_time,
     )
 
 

@@ -216,12 +216,15 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
 
 
 def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]:
-    of = (("queue", asked.queue), ("namespace", asked.namespace), ("work", asked.work))
-    whom = {name: value for name, value in of if value}
+    whom = {name: value for name in ("queue", "namespace", "work") if (value := getattr(asked, name))}
+    optional: dict[str, object] = {
+        "for": whom,
+        "recurrence": asked.recurrence,
+        "timeZone": asked.time_zone,
+        "notice": asked.notice,
+        "drainBy": asked.drain_by,
+    }
     spec: dict[str, object] = {"nodes": sorted(nodes), "start": asked.start, "end": asked.end}
-    spec |= {"for": whom} if whom else {}
-    again = {"recurrence": asked.recurrence, "timeZone": asked.time_zone}
-    optional = again | {"notice": asked.notice, "drainBy": asked.drain_by}
     spec |= {name: value for name, value in optional.items() if value}
     return {
         "apiVersion": "kai.scheduler/v1alpha1",

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 from psycopg import sql
 
-from kaicore.analysis.ask.answers import Answer
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion, jobs_of
 from kaicore.analysis.ask.projections.projection import MINUTE_US, Projection
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour
@@ -26,7 +25,7 @@ from kaicore.analysis.ask.projections.store import (
     ReadModelTable,
     ViewStore,
 )
-from kaicore.analysis.json_spelling import AsOf, LogPlace, place_of, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, LogPlace, place_of, time_text
 from kaicore.analysis.replay.log_states import first_state, pages_of
 from kaicore.analysis.replay.moments import parse_moment, time_of
 from kaicore.errors import InvalidObject

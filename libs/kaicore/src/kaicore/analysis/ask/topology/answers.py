@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask.answers import Answer
-from kaicore.analysis.json_spelling import AsOf
+from kaicore.analysis.json_spelling import Answer, AsOf
 
 
 class TopologyQuestion(Answer, frozen=True, kw_only=True):

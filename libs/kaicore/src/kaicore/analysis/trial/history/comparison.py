@@ -24,7 +24,7 @@ from kaicore.analysis.trial.history.alternative import (
 )
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun
-from kaicore.analysis.trial.history.results import FIGURES, QueueResult, RunResult, places_of, result_of
+from kaicore.analysis.trial.history.results import FIGURES, QueueResult, RunResult, result_of
 from kaicore.analysis.trial.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
@@ -228,14 +228,7 @@ class _Run:
 
 def _recorded(history: History, state: FleetView) -> _Run:
     lineage_of = {story.pod.uid: lineage.uid for lineage in history.lineages for story in lineage.stories}
-    result = result_of(
-        RECORDED,
-        history,
-        stories=history.stories,
-        lineage_of=lineage_of,
-        samples=history.samples,
-        places=places_of(state),
-    )
+    result = result_of(RECORDED, history, history.stories, lineage_of, history.samples, state=state)
     return _Run(result, _first_starts(history.stories, lineage_of))
 
 
@@ -243,14 +236,7 @@ def _run(history: History, changes: Changes, model: KubeletModel, policies: Poli
     rerun = Rerun(history, changes, model(None), policies=policies)
     rerun.run(progress=progress)
     stories, lineage_of = rerun.stories.by_uid, rerun.pods.lineage_of
-    result = result_of(
-        changes.patch.name,
-        history,
-        stories=stories,
-        lineage_of=lineage_of,
-        samples=rerun.sampler.samples,
-        places=places_of(rerun.state),
-    )
+    result = result_of(changes.patch.name, history, stories, lineage_of, rerun.sampler.samples, state=rerun.state)
     return _Run(result, _first_starts(stories, lineage_of), rerun.events, rerun.warnings)
 
 

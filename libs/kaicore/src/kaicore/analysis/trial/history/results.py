@@ -229,7 +229,7 @@ class Places:
     level: str = ""
 
 
-def places_of(state: FleetView) -> Places:
+def _places_of(state: FleetView) -> Places:
     """Return where the nodes of a state are."""
     total, _ = gpus_held(state)
     gpus = {name: int(total[row]) // WHOLE for name, row in state.columns.rows.items()}
@@ -266,11 +266,11 @@ class _Work:
 def result_of(
     name: str,
     history: History,
-    *,
     stories: Mapping[str, PodStory],
     lineage_of: Mapping[str, str],
     samples: Sequence[Sample],
-    places: Places,
+    *,
+    state: FleetView,
 ) -> RunResult:
     """Tell what a run came to.
 
@@ -278,7 +278,7 @@ def result_of(
         stories: what became of each pod, by its uid.
         lineage_of: uid of each pod's lineage, by the pod's uid; other pods do not count.
         samples: that were taken along the run.
-        places: where nodes were at the end.
+        state: at the end, for the places of nodes.
     """
     works: dict[str, _Work] = {}
     for uid, story in sorted(stories.items(), key=lambda item: (item[1].created_at, item[0])):
@@ -306,7 +306,7 @@ def result_of(
         stranded_gpu_hours=gpu_hours(samples, lambda sample: sample.stranded, end=end),
         held_gpu_hours=gpu_hours(samples, lambda sample: sample.held, end=end),
         waiting_times=_by_size(waited, end),
-        spread=_spread(waited, places),
+        spread=_spread(waited, _places_of(state)),
         queues=tuple(_queue(queue, by_queue[queue], begin, end) for queue in sorted(by_queue)),
         series=_series(samples, begin, end),
         waits_seen=tuple(distribution(waits, most=POINTS)),

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
-from kaicore.analysis.json_spelling import AsOf, time_text
+from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
+from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.rules.deciding.forecast.start import StartForecast
 from kaicore.rules.events.reasons.base import plural
