@@ -6,7 +6,6 @@ from kaicore.rules.engine.config import EngineConfig, Evaluator
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts, configure_kubelets
 from kaicore.rules.events import payloads
 from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
-from kaicore.rules.state.charges.node_charges import HistoryGap
 
 from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
 from tests.given.logs.ledger import Ledger
@@ -122,9 +121,9 @@ class NodeHistory:
         if self.installed and self._knowledge.published:
             self._publish()
 
-    def gap(self) -> HistoryGap | None:
-        """The facts that the state calls unknown."""
-        return self._ledger.state.charges.history_gap("node")
+    def gap(self) -> int | None:
+        """Since when the log does not tell all that is held of the zones."""
+        return next((entry.charged_at for entry in self._ledger.partly_unknown("node")), None)
 
     def _publish(self) -> None:
         topology = topology_of(self._scenario, self._available, len(self._ledger.events))

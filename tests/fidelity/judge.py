@@ -62,8 +62,8 @@ class Judge:
             return
         if event["node_fit"] and (gap := history.gap()) is not None:
             score.incomplete += 1
-            since, count = self.incomplete.get(scenario["id"], (gap.since, 0))
-            self.incomplete[scenario["id"]] = min(since, gap.since), count + 1
+            since, count = self.incomplete.get(scenario["id"], (gap, 0))
+            self.incomplete[scenario["id"]] = min(since, gap), count + 1
         prediction = history.predict(event)
         if event["node_fit"]:
             tags = ",".join([event["qos"], *event.get("tags", ()), *scenario["tags"]])

@@ -9,6 +9,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
 from kaicore.rules.model.quantity import is_memory
 
@@ -47,6 +48,11 @@ def pod(name: str, *containers: Container, qos: QosClass = QosClass.GUARANTEED, 
         "containers": containers or (container(**kwargs),),
     }
     return Pod(**(values | given))
+
+
+def on_zone(zone: str, amount: Amounts, name: str = "main") -> ContainerPlacement:
+    """What a container holds on one zone."""
+    return ContainerPlacement(name, zones=(ZoneAmount(zone, amount),))
 
 
 def node(name: str, *, ready: bool = True, pods: int = 110, **kwargs: Any) -> Node:
@@ -140,6 +146,14 @@ class Cluster(Ledger):
     def delete_pod(self, one: Pod) -> None:
         """The watcher sees a pod go."""
         self.record(f"pod/{one.uid}", payloads.PodDeleted(one.uid, one.namespace, one.name), subject=one.subject)
+
+    def report(
+        self, one: Pod, *held: ContainerPlacement, node: str = "n1", init: tuple[str, ...] | None = None
+    ) -> None:
+        """An exporter reports what a pod holds on a node."""
+        placement = Placement(Provenance.OBSERVED, held, init)
+        seen = payloads.PlacementObserved(one.uid, one.namespace, one.name, node, placement)
+        self.record(f"pod/{one.uid}", seen, subject=one.subject)
 
     def cycle(self, config: EngineConfig | None = None) -> CycleResult:
         """Run a cycle on the present state and record it, as the scheduler does."""

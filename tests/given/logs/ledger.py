@@ -9,6 +9,7 @@ from kaicore.rules.events.codec import decode_payload, unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 from tests.given.examples import FEW
 from tests.given.logs.invariants import differences
@@ -45,6 +46,10 @@ class Ledger:
                 subject=subject,
             )
         )
+
+    def partly_unknown(self, node: str) -> list[PodEntry]:
+        """Return the pods on a node of whose zones the log does not tell all."""
+        return [entry for entry in self.state.charges.held_on(node) if self.state.charges.partly_unknown(entry)]
 
     def append(self, units: tuple[Unit, ...]) -> set[int]:
         """Append units as the log would, but for the stale ones and what follows them; return the numbers of those."""

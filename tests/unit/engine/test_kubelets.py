@@ -102,7 +102,7 @@ def test_a_record_of_kai_that_leaves_memory_out_leaves_the_history_incomplete(
         one.uid, "default", "before", "n1", Placement(Provenance.OBSERVED, (record,)), "annotation"
     )
     cluster.record(f"pod/{one.uid}", observed)
-    assert (cluster.state.charges.history_gap("n1") is not None) == left_out
+    assert bool(cluster.partly_unknown("n1")) == left_out
     cluster.add_pod(pod("p", cpu=1, memory=6))
     (placed,) = cluster.cycle(EngineConfig()).placements
     assert placed.placement is not None
@@ -117,17 +117,17 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
     cluster.add_pod(foreign("before", cpu=3))
     cluster.add_pod(pod("p", cpu=3))
     cluster.add_pod(pod("q", cpu=2, created_at=1))
-    since = cluster.state.charges.history_gap("n1")
-    assert since is not None
-    assert (since.pods, since.unrecorded) == (1, 1)
-    assert decode_state(encode_state(cluster.state)).charges.history_gap("n1") == since
+    (unknown,) = cluster.partly_unknown("n1")
+    assert unknown.unrecorded
+    again = decode_state(encode_state(cluster.state))
+    assert again.charges.partly_unknown(again.pods[unknown.pod.uid])
     result = cluster.cycle(EngineConfig())
     assert [decision.name for decision in result.placements] == ["p"], (
         "zone 1 is taken, though no record says by which pod"
     )
-    assert f"history incomplete since position {since.since}" in result.pending[0].reasons[0].explanation
+    assert f"history incomplete since position {unknown.charged_at}:" in result.pending[0].reasons[0].explanation
     observe(cluster, "before", amounts(cpu=3), "node-1")
-    assert cluster.state.charges.history_gap("n1") is None
+    assert not cluster.partly_unknown("n1")
 
 
 @pytest.mark.parametrize(("policy", "open_to_the_kubelet"), [("restricted", False), ("none", True)])
@@ -138,8 +138,8 @@ def test_what_init_containers_left_before_is_unknown_only_where_the_policy_leave
     setup = container("setup", ContainerKind.INIT, cpu=2)
     cluster.add_pod(foreign("before", containers=(setup, container(cpu=1))))
     observe(cluster, "before", amounts(cpu=1))
-    gap = cluster.state.charges.history_gap("n1")
-    assert ((gap.pods, gap.unrecorded) if gap else None) == ((1, 0) if open_to_the_kubelet else None)
+    unknown = cluster.partly_unknown("n1")
+    assert [entry.unrecorded for entry in unknown] == ([False] if open_to_the_kubelet else [])
     zones = cluster.state.columns.zones
     used = zones.used[cluster.state.columns.row("n1"), :, zones.resources["cpu"]].tolist()
     assert used == ([2000, 2000] if open_to_the_kubelet else [2000, 0])

@@ -1,7 +1,6 @@
 """The observations that change a node's account."""
 
 import pytest
-from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind
 from kaicore.rules.state.pods.agreement import observation_charges
@@ -70,5 +69,5 @@ def test_next_retry_is_the_time_of_the_next_change_of_the_state(observed: Placem
     zones = cluster.state.columns.zones
     before = zones.used.copy()
     charges = observation_charges(NODE, entry.pod, predicted=entry.predicted, before=None, observed=observed)
-    cluster.record("pod/uid-p", payloads.PlacementObserved("uid-p", "default", "p", "n1", observed))
+    cluster.report(entry.pod, *observed.containers, init=observed.init)
     assert charges == bool((zones.used != before).any())

@@ -5,7 +5,7 @@ import tracemalloc
 import msgspec
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import Group, PodSet
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.placement import ContainerPlacement, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
@@ -29,8 +29,7 @@ class Observed(Cluster):
 
     def run(self, one: Pod, *held: ContainerPlacement, init: tuple[str, ...] | None = None) -> PodEntry:
         self.add_pod(one)
-        seen = Placement(Provenance.OBSERVED, held, init=init)
-        self.record(f"pod/{one.uid}", payloads.PlacementObserved(one.uid, one.namespace, one.name, one.node_name, seen))
+        self.report(one, *held, node=one.node_name, init=init)
         return self.state.pods[one.uid]
 
 
@@ -54,10 +53,8 @@ def test_prediction_of_init_containers_alike_pods_counts_only_where_the_observat
     entries = [cluster.state.pods[f"uid-{name}"] for name in ("a", "b")]
     for entry, init in zip(entries, (None, ()), strict=True):
         assert entry.predicted is not None
-        held = tuple(one for one in entry.predicted.containers if one.container == "main")
-        ids = entry.pod.uid, "default", entry.pod.name, entry.node
-        seen = Placement(Provenance.OBSERVED, held, init=init)
-        cluster.record(f"pod/{entry.pod.uid}", payloads.PlacementObserved(*ids, seen))
+        held = (one for one in entry.predicted.containers if one.container == "main")
+        cluster.report(entry.pod, *held, node=entry.node, init=init)
     assert [sum(amount for _, _, amount in one.zone_charge.amounts) for one in entries] == [6000, 2000]
 
 

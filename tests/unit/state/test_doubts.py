@@ -5,12 +5,10 @@ from typing import Any
 from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events import payloads
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 
-from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, on_zone, pod
 from tests.given.work.workloads import OWNER, Workloads
 
 SECOND = 1_000_000
@@ -35,9 +33,7 @@ class Node(Cluster):
         return one.uid not in self.state.waiting
 
     def observe(self, one: Pod, zone: str) -> None:
-        held = tuple(ContainerPlacement(item.name, zones=(ZoneAmount(zone, item.requests),)) for item in one.containers)
-        ids = one.uid, "default", one.name, "n1"
-        self.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, _observed(held)))
+        self.report(one, *(on_zone(zone, item.requests, item.name) for item in one.containers), init=())
 
     def runs(self, one: Pod, *, seconds: int) -> None:
         self.add_pod(pod(one.name, *one.containers, node_name="n1", phase="Running"))
@@ -82,14 +78,12 @@ def test_a_best_effort_kubelet_must_have_the_memory_wherever_unobserved_pods_are
     for one in (old, unobserved):
         node.add_pod(one)
         assert node.cycle().placements
-        held = ContainerPlacement("main", zones=(ZoneAmount("node-0", one.containers[0].requests),))
-        observed = payloads.PlacementObserved(one.uid, "default", one.name, "n1", _observed((held,)))
         if one is old:
-            node.record(f"pod/{one.uid}", observed)
+            node.report(one, on_zone("node-0", one.containers[0].requests), init=())
     node.add_pod(late)
     assert node.cycle().placements == ()
     node.delete_pod(old)
-    node.record(f"pod/{unobserved.uid}", observed)
+    node.report(unobserved, on_zone("node-0", unobserved.containers[0].requests), init=())
     assert node.cycle().placements == (), "the kubelet has not the memory on any zone"
     node.delete_pod(unobserved)
     assert [one.name for one in node.cycle().placements] == ["late"]
@@ -183,9 +177,7 @@ def test_a_pod_waits_beside_reserved_room_that_its_kubelet_would_give_it() -> No
         cluster.add_pod(one)
         cluster.cycle()
         cluster.add_pod(pod(one.name, *one.containers, node_name="n1", phase="Running", priority=one.priority))
-        held = (ContainerPlacement("main", zones=(ZoneAmount(zone, one.containers[0].requests),)),)
-        observed = payloads.PlacementObserved(one.uid, "default", one.name, "n1", _observed(held))
-        cluster.record(f"pod/{one.uid}", observed)
+        cluster.report(one, on_zone(zone, one.containers[0].requests), init=())
     cluster.now += 120 * SECOND
     cluster.add_pod(pod("kept", cpu=1, gpu=3, priority=1))
     assert [one.name for one in cluster.cycle().evictions] == ["low"]
@@ -216,9 +208,7 @@ def _with_an_empty_node() -> Workloads:
     cluster = Workloads().add_node("n1", amounts(cpu=8), scope="pod")
     before = cluster.add_pod(pod("before", cpu=1))
     cluster.cycle()
-    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", before.containers[0].requests),)),)
-    observed = payloads.PlacementObserved(before.uid, "default", before.name, "n1", _observed(held))
-    cluster.record(f"pod/{before.uid}", observed)
+    cluster.report(before, on_zone("node-0", before.containers[0].requests), init=())
     cluster.delete_pod(before)
     return cluster
 
@@ -239,9 +229,7 @@ def test_a_gang_waits_for_what_pods_of_another_group_get() -> None:
         cluster.add_pod(pod(name, *stages, labels={SIGS_GROUP_LABEL: "gang"}, owner=OWNER))
     assert set(cluster.placed(cluster.cycle())) == {"other"}
     assert not cluster.placed(cluster.cycle())
-    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", other.containers[1].requests),)),)
-    observed = payloads.PlacementObserved(other.uid, "default", other.name, "n1", _observed(held))
-    cluster.record(f"pod/{other.uid}", observed)
+    cluster.report(other, on_zone("node-0", other.containers[1].requests), init=())
     cluster.see(other, node_name="n1", phase="Running")
     cluster.now += 120 * SECOND
     assert set(cluster.placed(cluster.cycle())) == {"gang-0", "gang-1"}
@@ -251,10 +239,6 @@ def test_single_pods_wait_for_each_other_where_a_gang_does_not() -> None:
     cluster = _with_an_empty_node()
     _staged(cluster, "first", "second")
     assert set(cluster.placed(cluster.cycle())) == {"first"}
-
-
-def _observed(held: tuple[ContainerPlacement, ...]) -> Placement:
-    return Placement(Provenance.OBSERVED, held, ())
 
 
 def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reported() -> None:

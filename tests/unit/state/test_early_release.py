@@ -3,12 +3,12 @@
 import pytest
 from kaicore.rules.deciding.why import miss_notes, notes
 from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, on_zone, pod
 
 SECOND = 1_000_000
 
@@ -35,15 +35,22 @@ class Node(Cluster):
 
     def observe(self, name: str, zone: str, cpus: int) -> None:
         """The exporter reports a pod; where it contradicts the prediction, ingest says so."""
-        container = ContainerPlacement("main", zones=(ZoneAmount(zone, amounts(cpu=cpus)),))
-        placement = Placement(Provenance.OBSERVED, (container,))
-        ids = f"uid-{name}", "default", name, "n1"
-        self.record(f"pod/uid-{name}", payloads.PlacementObserved(*ids, placement))
+        self.see(name, Placement(Provenance.OBSERVED, (on_zone(zone, amounts(cpu=cpus)),)))
+
+    def see(self, name: str, placement: Placement) -> MissCause | None:
+        self.report(pod(name), *placement.containers, init=placement.init)
         predicted = self.state.pods[f"uid-{name}"].predicted
         assert predicted is not None
         if cause := contradiction(predicted, placement):
+            ids = f"uid-{name}", "default", name, "n1"
             missed = payloads.PredictionMissed(*ids, "single-numa-node", cause, predicted, placement)
             self.record(f"pod/uid-{name}", missed)
+        return cause
+
+    def see_staged(self, name: str, **held: int) -> MissCause | None:
+        """The exporter reports the CPUs of a pod's containers on the first zone, `setup` among them."""
+        containers = tuple(on_zone("node-0", amounts(cpu=cpus), one) for one, cpus in held.items())
+        return self.see(name, Placement(Provenance.OBSERVED, containers, ("setup",)))
 
     def end(self, name: str, cpus: int) -> None:
         """The API tells that a pod has succeeded."""
@@ -155,15 +162,7 @@ def test_an_early_release_explains_the_zones_of_a_pod_that_kept_other_cpus_of_an
     predicted = node.state.pods["uid-early"].predicted
     assert predicted is not None
     assert {zone.zone for item in predicted.containers for zone in item.zones} == {"node-1"}
-    held = {"main": 6, "setup": 1}
-    containers = tuple(
-        ContainerPlacement(name, zones=(ZoneAmount("node-0", amounts(cpu=cpus)),)) for name, cpus in held.items()
-    )
-    observed, ids = Placement(Provenance.OBSERVED, containers, ("setup",)), ("uid-early", "default", "early", "n1")
-    node.record("pod/uid-early", payloads.PlacementObserved(*ids, observed))
-    assert contradiction(predicted, observed) == MissCause.ZONES
-    missed = payloads.PredictionMissed(*ids, "single-numa-node", MissCause.ZONES, predicted, observed)
-    node.record("pod/uid-early", missed)
+    assert node.see_staged("early", main=6, setup=1) is MissCause.ZONES
     node.end("old", 8)
     assert node.causes() == {"single-numa-node/ReleasedEarlier": 1}
 
@@ -275,18 +274,7 @@ def test_a_pod_after_one_with_init_containers_that_kept_more_has_the_same_cause(
     node.add_pod(pod("staged", container("setup", ContainerKind.INIT, cpu=3), container("main", cpu=5)))
     node.cycle()
     assert node.place("next", 3) == "node-0"
-    predicted = node.state.pods["uid-staged"].predicted
-    assert predicted is not None
-    held = {"main": 5, "setup": 3}
-    containers = tuple(
-        ContainerPlacement(name, zones=(ZoneAmount("node-0", amounts(cpu=cpus)),)) for name, cpus in held.items()
-    )
-    observed, ids = Placement(Provenance.OBSERVED, containers, ("setup",)), ("uid-staged", "default", "staged", "n1")
-    cause = contradiction(predicted, observed)
-    assert cause is MissCause.INIT_KEPT
-    node.record("pod/uid-staged", payloads.PlacementObserved(*ids, observed))
-    missed = payloads.PredictionMissed(*ids, "single-numa-node", cause, predicted, observed)
-    node.record("pod/uid-staged", missed)
+    assert node.see_staged("staged", main=5, setup=3) is MissCause.INIT_KEPT
     node.observe("next", "node-1", 3)
     node.now += 6 * SECOND
     node.add_pod(pod("later", cpu=1))

@@ -24,7 +24,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, queue_c
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
-from tests.given.cluster.factory import GI, GPU, Cluster, amounts, container, pod, topology
+from tests.given.cluster.factory import GI, GPU, Cluster, amounts, container, on_zone, pod, topology
 from tests.given.recorded import read_log, recorded_logs
 
 SECOND = 1_000_000
@@ -34,17 +34,6 @@ def used(cluster: Cluster, resource: str = "cpu", node: str = "n1") -> list[int]
     zones = cluster.state.columns.zones
     row = cluster.state.columns.rows[node]
     return zones.used[row, : zones.zone_count[row], zones.resources[resource]].tolist()
-
-
-def observe(
-    cluster: Cluster,
-    name: str,
-    *containers: placing.ContainerPlacement,
-    node: str = "n1",
-    init: tuple[str, ...] | None = None,
-) -> None:
-    placement = placing.Placement(placing.Provenance.OBSERVED, containers, init)
-    cluster.record(f"pod/uid-{name}", payloads.PlacementObserved(f"uid-{name}", "default", name, node, placement))
 
 
 def reject(cluster: Cluster, name: str, node: str = "n1", **spec: float) -> None:
@@ -80,21 +69,17 @@ def test_an_observation_wins_over_the_prediction(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4, gpu=1))
     cluster.cycle()
     assert used(cluster) == [4000, 0]
-    observe(
-        cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 4000, GPU: 1}),))
-    )
+    cluster.report(pod("p"), on_zone("node-1", {"cpu": 4000, GPU: 1}))
     assert (used(cluster), used(cluster, GPU)) == ([0, 4000], [0, 1])
     assert cluster.state.counters.agreement == {Agreement.DIFFERENT: 1}
-    observe(
-        cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-0", {"cpu": 4000, GPU: 1}),))
-    )
+    cluster.report(pod("p"), on_zone("node-0", {"cpu": 4000, GPU: 1}))
     assert cluster.state.counters.agreement == {Agreement.EXACT: 1}, "counted once per pod, by the last observation"
 
 
 def test_an_observation_with_an_unknown_zone_is_of_no_use(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4))
     cluster.cycle()
-    observe(cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("socket-7", {"cpu": 4000}),)))
+    cluster.report(pod("p"), on_zone("socket-7", {"cpu": 4000}))
     assert used(cluster) == [4000, 0]
 
 
@@ -102,7 +87,7 @@ def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster)
     cluster.add_pod(pod("p", container("setup", ContainerKind.INIT, cpu=6), container("main", cpu=2)))
     cluster.cycle()
     assert used(cluster) == [6000, 0]
-    observe(cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-0", {"cpu": 2000}),)))
+    cluster.report(pod("p"), on_zone("node-0", {"cpu": 2000}))
     assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that no container took over"
     assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
 
@@ -112,12 +97,12 @@ def test_init_containers_that_were_observed_count_as_observed(cluster: Cluster) 
     cluster.add_pod(one)
     cluster.cycle()
     assert used(cluster) == [6000, 0]
-    main = placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 2000}),))
-    setup = placing.ContainerPlacement("setup", zones=(placing.ZoneAmount("node-1", {"cpu": 3000}),))
-    observe(cluster, "p", main, setup, init=("setup",))
+    main = on_zone("node-1", {"cpu": 2000})
+    setup = on_zone("node-1", {"cpu": 3000}, "setup")
+    cluster.report(pod("p"), main, setup, init=("setup",))
     assert used(cluster) == [0, 5000]
-    assert cluster.state.charges.history_gap("n1") is None
-    observe(cluster, "p", main, init=())
+    assert not cluster.partly_unknown("n1")
+    cluster.report(pod("p"), main, init=())
     assert used(cluster) == [0, 2000], "a record that says that nothing is kept is not one that says nothing"
 
 
@@ -126,11 +111,11 @@ def test_init_containers_as_predicted_are_exact_whatever_becomes_of_their_memory
     one = pod("p", container("setup", ContainerKind.INIT, cpu=6, memory=4), container("main", cpu=2, memory=1))
     cluster.add_pod(one)
     cluster.cycle()
-    main = placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-0", {"cpu": 2000, "memory": GI}),))
+    main = on_zone("node-0", {"cpu": 2000, "memory": GI})
     for memory in (3 * GI, 0):
         held = {"cpu": 4000, "memory": memory} if memory else {"cpu": 4000}
-        setup = placing.ContainerPlacement("setup", zones=(placing.ZoneAmount("node-0", held),))
-        observe(cluster, "p", main, setup, init=("setup",))
+        setup = on_zone("node-0", held, "setup")
+        cluster.report(pod("p"), main, setup, init=("setup",))
         assert (used(cluster), used(cluster, "memory")) == ([6000, 0], [GI + memory, 0])
         assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
 
@@ -144,7 +129,7 @@ def test_memory_of_several_zones_fills_them_in_order() -> None:
     predicted = cluster.state.pods["uid-p"].predicted
     span = placing.SpanAmount(("node-0", "node-1"), {"memory": 40 * GI})
     cpus = (placing.ZoneAmount("node-0", {"cpu": 8000}), placing.ZoneAmount("node-1", {"cpu": 2000}))
-    observe(cluster, "p", placing.ContainerPlacement("main", zones=cpus, spans=(span,)))
+    cluster.report(pod("p"), placing.ContainerPlacement("main", zones=cpus, spans=(span,)))
     assert used(cluster, "memory") == [32 * GI, 8 * GI]
     observed = cluster.state.pods["uid-p"].observed
     assert predicted is not None
@@ -185,10 +170,9 @@ def test_our_own_annotation_read_back_keeps_the_group_of_zones(annotation: str) 
 
 def test_zones_that_appear_later_are_charged(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4, node_name="n2", phase="Running"))
-    observe(
-        cluster,
-        "p",
-        placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 4000}),)),
+    cluster.report(
+        pod("p"),
+        on_zone("node-1", {"cpu": 4000}),
         node="n2",
     )
     cluster.add_node("n2", amounts(cpu=8), amounts(cpu=8))
@@ -293,9 +277,7 @@ def test_a_snapshot_goes_on_like_the_state_that_was_saved(cluster: Cluster) -> N
         cluster.add_pod(pod(f"p{number}", cpu=3, gpu=1))
     cluster.cycle()
     reject(cluster, "p0", cpu=3, gpu=1)
-    observe(
-        cluster, "p1", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 3000, GPU: 1}),))
-    )
+    cluster.report(pod("p1"), on_zone("node-1", {"cpu": 3000, GPU: 1}))
     restored = decode_state(encode_state(cluster.state))
     assert encode_state(restored) == encode_state(cluster.state)
     before = len(cluster.events)

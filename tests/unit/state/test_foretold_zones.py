@@ -5,20 +5,17 @@ from random import Random
 import msgspec
 import pytest
 from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.given.cluster.factory import Cluster, amounts, pod, topology
+from tests.given.cluster.factory import Cluster, amounts, on_zone, pod, topology
 from tests.given.logs.invariants import differences
 
 ZONE = amounts(cpu=4)
 
 
 def observe(cluster: Cluster, one: Pod, amount: Amounts, zone: str) -> None:
-    placement = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=(ZoneAmount(zone, amount),)),))
-    seen = payloads.PlacementObserved(one.uid, "default", one.name, "n1", placement)
-    cluster.record(f"pod/{one.uid}", seen)
+    cluster.report(one, on_zone(zone, amount))
 
 
 def with_exporter(*, available: tuple[Amounts, ...] = (ZONE, ZONE)) -> Cluster:
@@ -122,7 +119,7 @@ def test_what_a_node_without_an_exporter_publishes_of_pods_that_run_replaces_wha
     assert used(cluster) == [3000, 0], "it may have published that before the pod came"
     publish(cluster, 4, 1)
     assert used(cluster) == ([3000, 0] if exporter else [0, 0])
-    assert (cluster.state.charges.history_gap("n1") is None) == exporter
+    assert (not cluster.partly_unknown("n1")) == exporter
     assert used_again(cluster) == used(cluster)
     assert not differences(cluster.state)
 
@@ -144,7 +141,7 @@ def test_nothing_is_foretold_where_the_admission_is_in_doubt(doubt: str) -> None
     else:
         bind(cluster, "theirs", 3)
     assert used(cluster) == [0, 0]
-    assert cluster.state.charges.history_gap("n1") is not None
+    assert cluster.partly_unknown("n1")
 
 
 @pytest.mark.parametrize("seed", range(12))

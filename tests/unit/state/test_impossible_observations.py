@@ -4,8 +4,7 @@ import pytest
 from kai_scheduler.metrics import SchedulerMetrics
 from kaicore.rules.deciding.why import notes, story_of
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.model.placement import ContainerPlacement, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry
@@ -31,13 +30,8 @@ class Node(Cluster):
     def run(self, *containers: ContainerPlacement, one: Pod) -> str:
         """Have a pod run and observe it; why that is not believed."""
         self.add_pod(one)
-        self.observe(one, *containers)
+        self.report(one, *containers)
         return self.state.pods[one.uid].implausible
-
-    def observe(self, one: Pod, *containers: ContainerPlacement) -> None:
-        seen = Placement(Provenance.OBSERVED, containers)
-        observed = payloads.PlacementObserved(one.uid, one.namespace, one.name, "n1", seen)
-        self.record(f"pod/{one.uid}", observed, subject=one.subject)
 
     def fits(self, **asked: int) -> bool:
         self.add_pod(pod("next", **asked))
@@ -71,7 +65,7 @@ def test_more_than_the_pod_asks_for_changes_nothing_and_is_said(record: Containe
     assert f"which is not believed: Pod default/a: {problem}" in story_of(cluster.events[2:])[-1].text
     assert registry.get_sample_value("kai_observations_disbelieved_total", {"node": "n1"}) == 1
     assert decode_state(encode_state(cluster.state)).pods[one.uid].implausible == entry.implausible
-    cluster.observe(one, held("main", amounts(cpu=2, gpu=1)))
+    cluster.report(one, held("main", amounts(cpu=2, gpu=1)))
     assert entry.implausible == ""
     assert notes(entry, cluster.state) == []
     assert cluster.fits(cpu=4), "the other zone is free"
@@ -82,7 +76,7 @@ def test_an_earlier_observation_stands() -> None:
     one = running(cpu=2)
     assert not cluster.run(held("main", amounts(cpu=2)), one=one)
     believed = cluster.state.pods[one.uid].observed
-    cluster.observe(one, held("main", {}, amounts(cpu=3)))
+    cluster.report(one, held("main", {}, amounts(cpu=3)))
     assert cluster.state.pods[one.uid].observed == believed
 
 

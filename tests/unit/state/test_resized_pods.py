@@ -8,11 +8,10 @@ from kaicore.kube.kinds.table import KINDS
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
 from kaicore.rules.deciding.why import story_of
-from kaicore.rules.events.payloads import NodeCharged, PlacementObserved, PodObserved
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.events.payloads import NodeCharged, PodObserved
 from kaicore.rules.model.pod import Pod
 
-from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, on_zone, pod
 
 ZONE = amounts(cpu=8, memory=16)
 
@@ -43,9 +42,7 @@ def test_a_resize_is_charged_to_the_node_and_its_zones_when_they_are_observed(cl
     resized(cluster, one, cpu=6, memory=4)
     assert used(cluster) == [6000, 4 * 2**30, 1]
     assert zones.used[0, :2, cpu].tolist() == [4000, 0], "KEP-5554: the kubelet says which CPUs came"
-    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", amounts(cpu=6, memory=4)),)),)
-    placement = Placement(Provenance.OBSERVED, held, init=())
-    cluster.record(f"pod/{one.uid}", PlacementObserved(one.uid, one.namespace, one.name, "n1", placement, "exporter"))
+    cluster.report(one, on_zone("node-0", amounts(cpu=6, memory=4)), init=())
     assert zones.used[0, :2, cpu].tolist() == [6000, 0]
     cluster.add_pod(pod("q", cpu=6, memory=2))
     assert [zone.zone for zone in cluster.cycle().placements[0].placement.zone_amounts()] == ["node-1"]  # type: ignore[union-attr]

@@ -4,8 +4,6 @@ import msgspec
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.deciding.why import notes
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Pod, QosClass
 
 from tests.given.cluster.factory import Cluster, amounts, pod
@@ -20,11 +18,6 @@ def with_stranger() -> tuple[Cluster, Pod]:
     return cluster, cluster.add_pod(theirs)
 
 
-def observe(cluster: Cluster, one: Pod) -> None:
-    seen = payloads.PlacementObserved(one.uid, "default", one.name, "n1", Placement(Provenance.OBSERVED))
-    cluster.record(f"pod/{one.uid}", seen)
-
-
 def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> None:
     cluster, theirs = with_stranger()
     cluster.add_pod(pod("p", cpu=4))
@@ -34,7 +27,7 @@ def test_sensitive_pods_wait_for_the_observation_where_that_is_asked_for() -> No
     cluster.add_pod(pod("shared", cpu=1, qos=QosClass.BURSTABLE))
     assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["shared"], "of it nothing is aligned"
     revision = cluster.state.revision
-    observe(cluster, theirs)
+    cluster.report(theirs)
     assert cluster.state.revision > revision
     assert [decision.name for decision in cluster.cycle(WAITING).placements] == ["p"]
 
@@ -65,5 +58,5 @@ def test_a_pod_unobserved_for_long_points_at_its_exporter() -> None:
     assert notes(entry, cluster.state) == [
         "runs for 180 s and no exporter observed its zones: check the exporter on n1",
     ]
-    observe(cluster, theirs)
+    cluster.report(theirs)
     assert notes(entry, cluster.state) == []

@@ -27,19 +27,6 @@ from kaicore.rules.state.pods.pod_entry import NO_CHARGE, PodEntry, Remembered, 
 from kaicore.rules.state.pods.resolve import zone_charge
 
 
-class HistoryGap(msgspec.Struct, frozen=True):
-    """A node with zones that the log does not know completely.
-
-    Attributes:
-        since: position of the event that brought the first pod of which something is unknown.
-        unrecorded: of them, those of which nothing at all is known.
-    """
-
-    since: int
-    pods: int
-    unrecorded: int
-
-
 class AccountChange(msgspec.Struct, frozen=True):
     """The change of a node's account by one event about one pod.
 
@@ -74,19 +61,12 @@ class NodeCharges:
         self._classes = classes
         self._resolved: Remembered[ZoneCharge] = Remembered()
 
-    def history_gap(self, node: str) -> HistoryGap | None:
-        """Return since when the log does not tell all that is held of a node's zones; None while it does.
+    def partly_unknown(self, entry: PodEntry) -> bool:
+        """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of.
 
         Either no record tells what a pod holds there, or it was observed, but what its init containers left with it was
         not, and may be on one zone or another.
         """
-        gaps = [entry for entry in self.held_on(node) if self.partly_unknown(entry)]
-        if not gaps:
-            return None
-        return HistoryGap(gaps[0].charged_at, len(gaps), sum(entry.unrecorded for entry in gaps))
-
-    def partly_unknown(self, entry: PodEntry) -> bool:
-        """Tell whether a pod holds, or may hold, something of its node's zones that no record tells of."""
         if entry.unrecorded:
             return True
         return entry.charged and any(container.spans for container in entry.kept_by_init or ())
