@@ -121,7 +121,7 @@ def test_zones_given_after_an_early_release_are_explained_and_were_counted(
         # No more other placements of one pod are counted.
         _check_counted(entry, observed, names)
     ids = one.uid, "default", one.name, "n1"
-    cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, observed))
+    cluster.report(one, *observed.containers, init=observed.init)
     missed = payloads.PredictionMissed(*ids, policy, cause, entry.predicted, observed)
     cluster.record(f"pod/{one.uid}", missed)
     assert cluster.state.misses.explained[one.uid].cause == MissCause.RELEASED_EARLIER
@@ -153,7 +153,7 @@ def test_zones_that_no_kubelet_gives_whoever_is_there_are_never_explained(
     ):
         return
     ids = one.uid, "default", one.name, "n1"
-    cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, observed))
+    cluster.report(one, *observed.containers, init=observed.init)
     missed = payloads.PredictionMissed(*ids, policy, cause, entry.predicted, observed)
     cluster.record(f"pod/{one.uid}", missed)
     for other in data.draw(st.permutations(placed)):

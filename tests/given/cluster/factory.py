@@ -8,6 +8,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
@@ -149,11 +150,11 @@ class Cluster(Ledger):
 
     def report(
         self, one: Pod, *held: ContainerPlacement, node: str = "n1", init: tuple[str, ...] | None = None
-    ) -> None:
+    ) -> Event:
         """An exporter reports what a pod holds on a node."""
         placement = Placement(Provenance.OBSERVED, held, init)
         seen = payloads.PlacementObserved(one.uid, one.namespace, one.name, node, placement)
-        self.record(f"pod/{one.uid}", seen, subject=one.subject)
+        return self.record(f"pod/{one.uid}", seen, subject=one.subject)
 
     def cycle(self, config: EngineConfig | None = None) -> CycleResult:
         """Run a cycle on the present state and record it, as the scheduler does."""

@@ -1,10 +1,7 @@
 """Alike pods that are put on a node in a row are asked about one by one where its zones are in doubt."""
 
-import msgspec
 from kaicore.rules.engine.constraints.zones.doubts import Doubts, EndingPods
 from kaicore.rules.engine.placement.statement import Statement
-from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.kubelet.requests import aligned_request
@@ -17,8 +14,7 @@ from tests.property.test_arrivals import Node
 def _observed(cluster: Workloads, one: Pod) -> None:
     entry = cluster.state.pods[one.uid]
     assert entry.predicted is not None
-    seen = msgspec.structs.replace(entry.predicted, provenance=Provenance.OBSERVED)
-    cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(one.uid, one.namespace, one.name, entry.node, seen))
+    cluster.report(one, *entry.predicted.containers, node=entry.node, init=entry.predicted.init)
 
 
 def test_alike_pods_on_a_node_in_doubt_are_as_many_as_fit_whatever_is_so() -> None:

@@ -6,13 +6,11 @@ import pytest
 from kaicore.rules.deciding.why import notes
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 
-from tests.given.cluster.factory import GPU, amounts, container, pod
+from tests.given.cluster.factory import GPU, amounts, container, on_zone, pod
 from tests.given.work.workloads import Workloads
 
 ON = EngineConfig(gpu_sharing=True)
@@ -45,11 +43,7 @@ class Sharing(Workloads):
         fields |= {"node_name": opened.node, "phase": "Running", "labels": {GPU_GROUP_LABEL: group}}
         fields["annotations"] = {GPU_INDEX_ANNOTATION: "0"}
         one = self.add_pod(pod(opened.name, container("resource-reservation", gpu=1), **fields))
-        held = (ContainerPlacement("resource-reservation", zones=(ZoneAmount(zone, {GPU: 1}),)),)
-        seen = payloads.PlacementObserved(
-            one.uid, one.namespace, one.name, opened.node, Placement(Provenance.OBSERVED, held, init=())
-        )
-        self.record(f"pod/{one.uid}", seen)
+        self.report(one, on_zone(zone, {GPU: 1}, "resource-reservation"), node=opened.node, init=())
 
 
 def open_both(config: EngineConfig = ON) -> Sharing:
@@ -175,11 +169,7 @@ def test_pod_misses_its_own_policy_once_its_reservation_pod_is_observed_on_anoth
     one = made.share("one", 300, cpu=2, annotations=asking("single-numa-node"))
     (placed,) = made.cycle(ON).placements
     (part,) = placed.gpus
-    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)),)
-    seen = payloads.PlacementObserved(
-        one.uid, one.namespace, one.name, "n0", Placement(Provenance.OBSERVED, held, init=())
-    )
-    made.record(f"pod/{one.uid}", seen)
+    made.report(one, on_zone("node-0", {"cpu": 2000}), node="n0", init=())
     assert not made.state.misaligned
     made.observe(part.group, "node-1")
     assert made.state.misaligned == {one.uid}

@@ -6,7 +6,7 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.promises import OverCommitOrigin, PromiseCheck, PromiseReport
 
-from tests.given.cluster.factory import Cluster, amounts, pod, topology
+from tests.given.cluster.factory import Cluster, amounts, on_zone, pod, topology
 
 
 def cluster_of(*names: str, cpu: int = 3) -> Cluster:
@@ -19,14 +19,11 @@ def cluster_of(*names: str, cpu: int = 3) -> Cluster:
     return cluster
 
 
-def on_zone(zone: str, cpu: int) -> Placement:
-    held = (ZoneAmount(zone, {"cpu": 1000 * cpu}),)
-    return Placement(Provenance.PREDICTED, (ContainerPlacement("main", (zone,), held),))
-
-
 def place(cluster: Cluster, name: str, zone: str, cpu: int) -> int:
     """Record a decision that no cycle took; return its position."""
-    placed = payloads.PodPlaced(f"uid-{name}", "default", name, "n1", "x/1", "class", on_zone(zone, cpu))
+    held = (ZoneAmount(zone, amounts(cpu=cpu)),)
+    planned = Placement(Provenance.PREDICTED, (ContainerPlacement("main", (zone,), held),))
+    placed = payloads.PodPlaced(f"uid-{name}", "default", name, "n1", "x/1", "class", planned)
     return cluster.record(f"pod/uid-{name}", placed, subject=f"default/{name}").position
 
 
@@ -73,10 +70,9 @@ def test_a_whole_node_is_promised_twice_too() -> None:
 def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order() -> None:
     """It freed a zone before the API reported it: that could not be known; the pod after it takes the other zone."""
     cluster = cluster_of("a", "b")
-    seen = on_zone("node-0", 3)
-    cluster.record("pod/uid-a", payloads.PlacementObserved("uid-a", "default", "a", "n1", seen), subject="default/a")
-    observed = payloads.PlacementObserved("uid-b", "default", "b", "n1", seen)
-    position = cluster.record("pod/uid-b", observed, subject="default/b").position
+    seen = on_zone("node-0", amounts(cpu=3))
+    cluster.report(pod("a"), seen)
+    position = cluster.report(pod("b"), seen).position
     cluster.add_pod(pod("c", cpu=2, memory=1))
     assert len(cluster.cycle().placements) == 1
     told_apart = report(cluster)
@@ -92,7 +88,7 @@ def test_what_a_kubelet_did_is_told_apart_and_a_decision_beside_it_is_in_order()
 
 def test_a_decision_for_a_zone_that_was_over_already_is_none_to_excuse() -> None:
     cluster = cluster_of("a", "b")
-    cluster.record("pod/uid-b", payloads.PlacementObserved("uid-b", "default", "b", "n1", on_zone("node-0", 3)))
+    cluster.report(pod("b"), on_zone("node-0", amounts(cpu=3)))
     cluster.add_pod(pod("late", cpu=1, memory=1))
     place(cluster, "late", "node-0", 1)
     over_already = report(cluster)

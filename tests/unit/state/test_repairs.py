@@ -11,7 +11,7 @@ from kaicore.rules.deciding.why import notes, story_of
 from kaicore.rules.engine.actions.cycle import CycleResult
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.model.placement import ContainerPlacement, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
@@ -58,12 +58,7 @@ class Fleet(Cluster):
     def observe(self, name: str, node: str, *gpu_zones: int) -> None:
         held = ZoneAmount(f"node-{gpu_zones[0]}", amounts(cpu=2))
         gpus = [ZoneAmount(f"node-{zone}", {GPU: 2 // len(gpu_zones)}) for zone in gpu_zones]
-        seen = Placement(Provenance.OBSERVED, (ContainerPlacement("main", (), (held, *gpus)),))
-        self.record(
-            f"pod/uid-{name}",
-            payloads.PlacementObserved(f"uid-{name}", "default", name, node, seen),
-            subject=f"default/{name}",
-        )
+        self.report(pod(name), ContainerPlacement("main", (), (held, *gpus)), node=node)
 
     def after(self, seconds: int, config: EngineConfig | None = None) -> CycleResult:
         """A cycle some time later."""
@@ -221,9 +216,7 @@ def test_observation_without_known_zones_is_no_miss() -> None:
     fleet = Fleet()
     node = fleet.run("a", 0)
     for zones in (("node-7", "node-8"), ("node-0", "node-7")):
-        span = ContainerPlacement("main", (), (), (SpanAmount(zones, {GPU: 2}),))
-        seen = Placement(Provenance.OBSERVED, (span,))
-        fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
+        fleet.report(pod("a"), ContainerPlacement("main", (), (), (SpanAmount(zones, {GPU: 2}),)), node=node)
         assert not fleet.state.misaligned
 
 
@@ -233,8 +226,7 @@ def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
     span = SpanAmount(("node-0", "node-1"), {GPU: 1})
     gpu, cpus = ZoneAmount("node-0", {GPU: 1}), ZoneAmount("node-1", amounts(cpu=2))
     for held, missed in (((gpu,), False), ((gpu, cpus), True), ((), False)):
-        seen = Placement(Provenance.OBSERVED, (ContainerPlacement("main", (), held, (span,)),))
-        fleet.record(entry_stream("a"), payloads.PlacementObserved("uid-a", "default", "a", node, seen))
+        fleet.report(pod("a"), ContainerPlacement("main", (), held, (span,)), node=node)
         assert bool(fleet.state.misaligned) is missed
 
 
