@@ -12,10 +12,8 @@ from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.main import ExporterSettings, export
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
-from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.placement import Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
@@ -23,6 +21,7 @@ from kaicore.runtime.process_context import Health
 from tests.given.cluster.factory import GI
 from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest
 from tests.given.processes.service_process import service_process
+from tests.given.processes.waiting import until_payloads
 from tests.integration.ingest.conftest import ingest, log
 from tests.tools.fleet.cluster import Cluster
 from tests.tools.fleet.objects import GROUP, NO_LAG
@@ -120,11 +119,8 @@ async def test_a_log_that_has_not_what_a_kubelet_says_is_found_by_the_next_repor
         await facts.append((f"pod/{one.uid}", spoilt))
         seen = [payload.placement for payload in await observed.reach(3)]
         # The finding is appended after what mends it.
-        async with asyncio.timeout(30):
-            while not (findings := await log.read(cluster_name, where=Filter(types=("DifferenceFound",)))):
-                await log.wait_beyond(cluster_name, (await log.head(cluster_name)).position, timeout_s=0.2)
+        (found,) = await until_payloads(log, cluster_name, "DifferenceFound")
     assert [placement.containers for placement in seen] == [right.placement.containers, (), right.placement.containers]
-    (found,) = map(decode_payload, findings)
     assert isinstance(found, payloads.DifferenceFound)
     assert (found.check, found.parts) == ("exporter", ("Pod default/p",))
 

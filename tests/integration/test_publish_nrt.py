@@ -27,7 +27,6 @@ from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet.settings import infer_settings
 from kaicore.rules.numa.kubelet.versions import PodLevel
-from kaicore.runtime.agent.api_server import ApiServer as ApiClient
 from kaicore.runtime.agent.api_server import PodApiServer
 from kaicore.yaml_text import load_yaml_all
 
@@ -155,33 +154,10 @@ async def pod_api_server(
         yield one
 
 
-async def test_a_pod_reaches_the_api_server_by_its_account(
+async def test_an_object_is_made_renewed_and_belongs_to_its_node(
     cluster: Cluster, pod_api_server: PodApiServer, tmp_path: Path
 ) -> None:
-    await an_object_is_made_and_renewed(cluster, pod_api_server, tmp_path)
-    # A token that the server no longer takes is read anew.
-    token = tmp_path / "account/token"
-    good = token.read_text()
-    token.write_text("expired")
-    async with PodApiServer(user_agent="kai-exporter") as late:
-        with pytest.raises(ApiStatus, match="401"):
-            await late.get("/api/v1/nodes/n1")
-        token.write_text(good)
-        assert b'"n1"' in await late.get("/api/v1/nodes/n1")
-
-
-async def test_an_api_server_that_is_gone_is_unavailable(server: ApiServer, pod_api_server: PodApiServer) -> None:
-    await server.stop()
-    with pytest.raises(ClusterUnavailable, match="GET /api/v1/nodes/n1: "):
-        await pod_api_server.get("/api/v1/nodes/n1")
-
-
-async def test_an_object_is_made_renewed_and_belongs_to_its_node(cluster: Cluster, tmp_path: Path) -> None:
-    await an_object_is_made_and_renewed(cluster, cluster.client, tmp_path)
-
-
-async def an_object_is_made_and_renewed(cluster: Cluster, client: ApiClient, tmp_path: Path) -> None:
-    publisher = TopologyPublisher(client, "n1")
+    publisher = TopologyPublisher(pod_api_server, "n1")
     body = contents(tmp_path)
     with pytest.raises(ApiStatus, match="404"):
         await publisher.publish(body)
@@ -197,6 +173,22 @@ async def an_object_is_made_and_renewed(cluster: Cluster, client: ApiClient, tmp
     renewed = await cluster.get(PATH, "n1")
     assert renewed is not None
     assert renewed["zones"] == changed["zones"]
+
+
+async def test_token_that_is_refused_is_read_anew_and_a_server_that_is_gone_is_unavailable(
+    cluster: Cluster, server: ApiServer, pod_api_server: PodApiServer, tmp_path: Path
+) -> None:
+    token = tmp_path / "account/token"
+    good = token.read_text()
+    token.write_text("expired")
+    async with PodApiServer(user_agent="kai-exporter") as late:
+        with pytest.raises(ApiStatus, match="401"):
+            await late.get("/api/v1/nodes/n1")
+        token.write_text(good)
+        assert b'"n1"' in await late.get("/api/v1/nodes/n1")
+    await server.stop()
+    with pytest.raises(ClusterUnavailable, match="GET /api/v1/nodes/n1: "):
+        await pod_api_server.get("/api/v1/nodes/n1")
 
 
 async def test_an_object_of_another_publisher_is_never_overwritten(cluster: Cluster, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from tests.conftest import as_role
 from tests.given.logs.projected import projected, story
 from tests.given.logs.recorded_history import log_of
 from tests.given.processes.service_process import ready, service_process
+from tests.given.processes.waiting import eventually
 from tests.integration.test_api_access import Client, serving
 from tests.simulation.views import MemoryViews
 from tests.unit.hours.test_report import story as hours_story
@@ -285,7 +286,7 @@ async def test_a_rebuild_is_read_only_when_it_has_caught_up_and_leaves_nothing_o
     assert await kept(store, shown) == before
     assert [one.number for one in await store.generations(shown)] == [rebuild.generation.number]
     with psycopg.connect(superuser_url) as connection:
-        for table in ("views.progress", *(one.fullname for one in OF_GENERATIONS)):
+        for table in ("views.progress", *(f"views.{one.name}" for one in OF_GENERATIONS)):
             rows = connection.execute(f"SELECT DISTINCT generation FROM {table}").fetchall()
             assert rows == [(rebuild.generation.number,)], table
 
@@ -523,9 +524,8 @@ async def test_the_api_answers_from_what_the_projector_keeps(
         async with service_process("kai_projector.main", environment) as address:
             await ready(address)
             head = (await postgres_log.head(shown)).position
-            async with asyncio.timeout(60):
-                while (await client.get(f"{here}/series/decisions"))["position"] < head:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            asked = partial(client.get, f"{here}/series/decisions")
+            await eventually(asked, lambda series: series["position"] >= head, every_s=0.05)
             metrics = await Client(f"http://{address}", client._session).get("/metrics")
             assert f'kai_projector_position{{cluster="{shown}"}} {head}.0' in metrics
         await _check_answers(client, here)

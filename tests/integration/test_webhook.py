@@ -1,6 +1,5 @@
 """The admission webhook as a process, called by a simulated API server over HTTPS with certificates of its own."""
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -142,15 +141,16 @@ async def test_a_renewed_certificate_is_taken_without_a_restart(api: Api, webhoo
     (entry,) = (await api.get(f"{CONFIGURATIONS}/s"))["webhooks"]
     entry["clientConfig"]["caBundle"] = authority
     await api.merge(f"{CONFIGURATIONS}/s", {"webhooks": [entry]})
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                await api.client.post(HYPER_NODES, hyper_node("after", exactMatch={"name": "n1"}))
-            except Exception as error:
-                assert "failed calling webhook" in str(error)  # noqa: PT017
-                await asyncio.sleep(0.01)
-            else:
-                break
+
+    async def made() -> bool:
+        try:
+            await api.client.post(HYPER_NODES, hyper_node("after", exactMatch={"name": "n1"}))
+        except Exception as error:
+            assert "failed calling webhook" in str(error)  # noqa: PT017
+            return False
+        return True
+
+    await eventually(made)
 
 
 async def test_a_webhook_that_does_not_answer_stands_in_nobodys_way(api: Api, webhook: Webhook) -> None:

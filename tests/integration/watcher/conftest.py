@@ -24,9 +24,11 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health
+from msgspec import json
 
 from tests.conftest import module_database_url as superuser_url
 from tests.given.processes.service_task import PATIENCE_S, ServiceTask
+from tests.given.processes.waiting import eventually
 from tests.given.servers.kube import Api
 
 __all__ = ["superuser_url"]
@@ -155,7 +157,8 @@ class World:
             for item in items:
                 with suppress(KaiError):
                     key = ObjectKey(item["metadata"].get("namespace", ""), item["metadata"]["name"])
-                    models[kind.name][key] = without_version(kind.normalize(resource.decode(_bytes(item)), unheard))
+                    seen = kind.normalize(resource.decode(json.encode(item)), unheard)
+                    models[kind.name][key] = without_version(seen)
         return models
 
     async def converged(self) -> None:
@@ -172,17 +175,10 @@ class World:
                         truth = await self.truth()
                 except TimeoutError:
                     assert shown(events) == truth
-            # A watcher counts what the log has taken as soon as it learns of it.
-            while any(not one.task.done() and one.metric("pending_facts") for one in self.watchers):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        # A watcher counts what the log has taken as soon as it learns of it.
+        await eventually(lambda: not any(not one.task.done() and one.metric("pending_facts") for one in self.watchers))
         check_no_repetition(events)
         ClusterState(self.cluster).fold_all(events)
-
-
-def _bytes(item: Any) -> bytes:
-    import msgspec
-
-    return msgspec.json.encode(item)
 
 
 _decoded: dict[UUID, tuple[str, ObjectKey, Model | None] | None] = {}

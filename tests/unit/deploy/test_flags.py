@@ -51,7 +51,7 @@ def test_there_is_a_program_for_each_service() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_spells_its_flags_as_all_do(
+def test_a_program_spells_its_flags_as_all_do_and_answers_a_misspelled_one_with_the_one_that_was_meant(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = settings_class(program, monkeypatch)
@@ -64,6 +64,12 @@ def test_a_program_spells_its_flags_as_all_do(
         assert re.search(rf"^  {flag}[ ,\n]", output, re.MULTILINE), flag
         assert ("--no-" + flag[2:] in output) == switch, flag
         assert flag not in ANOTHER_NAME
+    with pytest.raises(ConfigurationError) as refused:
+        read_by(settings, ["--log-levle", "debug", "--http_port=1"])
+    assert str(refused.value) == (
+        "no such option: --log-levle; did you mean '--log-level'?; "
+        "no such option: --http_port; did you mean '--http-port'?"
+    )
 
 
 def test_kai_spells_its_flags_as_all_do() -> None:
@@ -76,19 +82,6 @@ def test_kai_spells_its_flags_as_all_do() -> None:
             if switch and name.startswith("--") and not name.startswith("--no-"):
                 assert f"--no-{name[2:]}" in names, (command, name)
             assert not name.startswith("--empty-")
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_flag_that_is_misspelled_is_answered_with_the_one_that_was_meant(
-    program: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = settings_class(program, monkeypatch)
-    with pytest.raises(ConfigurationError) as refused:
-        read_by(settings, ["--log-levle", "debug", "--http_port=1"])
-    assert str(refused.value) == (
-        "no such option: --log-levle; did you mean '--log-level'?; "
-        "no such option: --http_port; did you mean '--http-port'?"
-    )
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,12 @@ class Node:
     def outgoing(self) -> Outgoing | None:
         return self.pods.outgoing(now=self.now)
 
+    def due(self) -> Outgoing:
+        """What is to be sent now."""
+        sent = self.outgoing()
+        assert sent is not None
+        return sent
+
     def shown(self) -> list[str]:
         """Names of the pods that are due, all of which ingest takes."""
         sent = self.outgoing()
@@ -58,8 +64,7 @@ def test_nothing_is_said_before_the_kubelet_has_answered(node: Node) -> None:
 
 def test_the_first_report_is_full_also_without_pods(node: Node) -> None:
     node.poll()
-    sent = node.outgoing()
-    assert sent is not None
+    sent = node.due()
     assert (sent.full, sent.pods, sent.sequence, sent.observed_at) == (True, (), 1, 101_000_000)
     node.pods.answered(sent, unknown=set(), refused=set(), now=node.now)
     assert node.outgoing() is None
@@ -70,12 +75,12 @@ def test_what_has_not_changed_is_not_said_again(settled: Node) -> None:
     assert settled.shown() == []
 
 
-def test_only_what_changed_is_said(settled: Node) -> None:
+def test_only_what_changed_is_said_and_how_long_it_waited(settled: Node) -> None:
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1, 2]), pod("c", cpus=[3]))
-    sent = settled.outgoing()
-    assert sent is not None
+    sent = settled.due()
     assert not sent.full
     assert [one.name for one in sent.pods] == ["b", "c"]
+    assert settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now + 3) == [3, 3]
 
 
 def test_other_cpus_of_the_same_zone_are_a_change(settled: Node) -> None:
@@ -104,21 +109,18 @@ def test_a_pod_that_was_gone_is_said_again(settled: Node) -> None:
 
 def test_what_was_not_answered_stays_due(settled: Node) -> None:
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    first = settled.outgoing()
+    first = settled.due()
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    second = settled.outgoing()
-    assert first is not None
-    assert second is not None
+    second = settled.due()
     assert (first.pods, first.versions) == (second.pods, second.versions)
     assert (second.sequence, second.observed_at) == (first.sequence + 1, first.observed_at + 1_000_000)
 
 
 def test_an_answer_to_what_has_changed_since_is_no_answer(settled: Node) -> None:
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    sent = settled.outgoing()
-    assert sent is not None
+    sent = settled.due()
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[3]))
-    settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now)
+    assert settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now) == []
     assert settled.shown() == ["b"]
 
 
@@ -137,8 +139,7 @@ def test_an_unknown_pod_is_said_again_less_and_less_often(settled: Node) -> None
 
 def test_a_refused_pod_waits_for_a_change(settled: Node) -> None:
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    sent = settled.outgoing()
-    assert sent is not None
+    sent = settled.due()
     assert settled.pods.answered(sent, unknown=set(), refused={("default", "b")}, now=settled.now) == []
     assert settled.shown() == []
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[3]))
@@ -147,8 +148,7 @@ def test_a_refused_pod_waits_for_a_change(settled: Node) -> None:
 
 def test_everything_is_said_when_wanted(settled: Node) -> None:
     settled.pods.report_everything()
-    sent = settled.outgoing()
-    assert sent is not None
+    sent = settled.due()
     assert sent.full
     assert [one.name for one in sent.pods] == ["a", "b"]
     assert settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now) == [], "no lag of what is old"
@@ -157,8 +157,7 @@ def test_everything_is_said_when_wanted(settled: Node) -> None:
 
 def test_a_wish_for_everything_outlives_an_answer_to_less(settled: Node) -> None:
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    sent = settled.outgoing()
-    assert sent is not None
+    sent = settled.due()
     settled.pods.report_everything()
     settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now)
     assert settled.shown() == ["a", "b"]
@@ -176,13 +175,6 @@ def test_a_report_that_was_not_taken_is_tried_later(settled: Node) -> None:
         waits.append(settled.now - before)
     assert waits == [1, 2, 4]
     assert settled.shown() == ["a", "b"]
-
-
-def test_how_long_a_change_waited(settled: Node) -> None:
-    settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    sent = settled.outgoing()
-    assert sent is not None
-    assert settled.pods.answered(sent, unknown=set(), refused=set(), now=settled.now + 3) == [3]
 
 
 def test_holding_nothing_is_believed_at_the_second_look(settled: Node) -> None:
@@ -243,6 +235,5 @@ def test_what_is_read_anew_says_whether_ingest_was_given_the_same(settled: Node,
         listed.holdings = msgspec.structs.replace(listed.holdings, containers=())
     settled.pods.report_everything()
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
-    sent = settled.outgoing()
-    assert sent is not None
+    sent = settled.due()
     assert {one.name: (one.again, bool(one.containers)) for one in sent.pods} == {"a": (True, True), "b": (False, True)}
