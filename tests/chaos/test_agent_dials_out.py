@@ -84,7 +84,7 @@ async def test_agent_runs_what_the_hub_gives_its_cluster_and_its_kubeconfig_stay
     monkeypatch.setenv("KAI_FORK_SERVICES", "no")
     with scratch_directory() as root, scratch_directory() as west:
         kubeconfig = west / "kubeconfig"
-        stack = LiveStack(root, schedulers=2)
+        stack = LiveStack(root, flags=("--schedulers", "2"))
         server = ["kai-apiserver", "--http-kubeconfig-out", str(kubeconfig), "--no-https", "--no-controllers"]
         fleet = ["kai-fleet", "--kubeconfig", str(kubeconfig), "--profile", "mini", "--install-crds"]
         with running(stack), process(*server):

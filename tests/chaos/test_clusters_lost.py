@@ -39,7 +39,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveStack]:
     monkeypatch.setenv("KAI_HUB_LEASE_S", str(LEASE_S))
     # `processes_of` looks for command lines and environments.
     monkeypatch.setenv("KAI_FORK_SERVICES", "no")
-    with scratch_directory() as root, running(LiveStack(root, clusters=3)) as live:
+    with scratch_directory() as root, running(LiveStack(root, flags=("--clusters", "3"))) as live:
         yield live
 
 

@@ -20,7 +20,7 @@ SERVICES = ("relay", "projector", "api", "watcher", "scheduler", "binder", "inge
 
 
 async def test_work_comes_to_its_end_while_the_first_instance_of_every_service_stands_still() -> None:
-    with scratch_directory() as root, running(LiveStack(root, ha=True)) as stack:
+    with scratch_directory() as root, running(LiveStack(root, flags=("--ha",))) as stack:
         with ExitStack() as still:
             for service in SERVICES:
                 still.enter_context(frozen(stack.pid_of(f"kai_{service}.main")))

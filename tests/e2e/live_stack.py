@@ -5,7 +5,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -49,33 +49,23 @@ class LiveStack:
         cluster: Cluster | None = None,
         *,
         profile: str = "mini",
-        scheduler_config: Path | None = None,
-        clusters: int = 1,
         shadow: str = "",
         observed: bool = False,
-        ha: bool = False,
-        schedulers: int = 1,
+        flags: Sequence[str] = (),
     ) -> None:
         """Args:
         observed: whether a shadow has exporters as well, with tokens that ingest has reviewed.
+        flags: more of `kai up`.
         """
         self.directory = DataDirectory(root)
         self.namespace = "default" if cluster is None else cluster.namespace
         self._on = cluster
-        self._cluster = ["--profile", profile] if cluster is None else cluster.flags
-        if scheduler_config is not None:
-            self._cluster += ["--scheduler-config", str(scheduler_config)]
         self._observed = observed or not shadow
+        of_cluster = ["--profile", profile] if cluster is None else cluster.flags
         if shadow:
             named = ("watcher", "ingest") if observed else ("watcher",)
-            own = [] if cluster is None else cluster.flags_of(*named)
-            self._cluster = [*(own or self._cluster), "--shadow", shadow]
-        if clusters > 1:
-            self._cluster += ["--clusters", str(clusters)]
-        if ha:
-            self._cluster.append("--ha")
-        if schedulers > 1:
-            self._cluster += ["--schedulers", str(schedulers)]
+            of_cluster = [*(of_cluster if cluster is None else cluster.flags_of(*named)), "--shadow", shadow]
+        self._cluster = [*of_cluster, *flags]
         self._process: ForkedProcess | None = None
         self._output: TextIO | None = None
         #: What it said until it was ready.
@@ -324,7 +314,7 @@ def running_on(cluster: Cluster, scheduler_config: str = "{}") -> Iterator[LiveS
     """Run a stack on a cluster, with the scheduler's settings as YAML."""
     config = cluster.root / "config.yaml"
     config.write_text(scheduler_config)
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+    with running(LiveStack(cluster.root / "kai", cluster, flags=("--scheduler-config", str(config)))) as live:
         yield live
 
 

@@ -43,6 +43,7 @@ def stack(cluster: Cluster) -> Iterator[LiveStack]:
         asyncio.run(serve_pod_groups(cluster))
     with running_on(cluster) as live:
         yield live
+        asyncio.run(live.check())
 
 
 async def serve_pod_groups(cluster: Cluster) -> None:
@@ -154,7 +155,6 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
                 await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
         await stack.until(are(stack, "Running", 1, "own"))
         await until(client, f"{of_namespace}/resourceclaims", lambda left: len(left) == 1)
-        await stack.check()
 
 
 async def test_claims_share_devices_up_to_their_capacity_and_give_their_part_back(stack: LiveStack) -> None:
@@ -184,7 +184,6 @@ async def test_claims_share_devices_up_to_their_capacity_and_give_their_part_bac
         ended = next(name for name in phases if name != waiting)
         await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{ended}", {})
         await stack.until(lambda now: any(one.pod.phase == "Running" for one in pods_of(stack, now, waiting)))
-        await stack.check()
 
 
 async def test_pods_share_a_claim_and_others_get_devices_by_extended_resources(stack: LiveStack) -> None:
@@ -201,7 +200,6 @@ async def test_pods_share_a_claim_and_others_get_devices_by_extended_resources(s
         assert [one["resourceName"] for one in made["requestMappings"]] == [f"{driver}/gpu"]
         await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/extended", {})
         await until(client, claims, lambda left: len(left) == 1 and not left[0].get("status", {}).get("allocation"))
-        await stack.check()
 
 
 async def test_pods_of_a_pod_group_share_the_claim_of_its_template(cluster: Cluster, stack: LiveStack) -> None:
@@ -236,7 +234,6 @@ async def test_pods_of_a_pod_group_share_the_claim_of_its_template(cluster: Clus
             await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
         await client.delete(f"{groups}/train", {})
         await until(client, f"{of_namespace}/resourceclaims", lambda left: not left)
-        await stack.check()
 
 
 async def pod_groups(cluster: Cluster, stack: LiveStack, client: KubeClient) -> str:

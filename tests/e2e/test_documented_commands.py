@@ -470,7 +470,7 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
 #: `tests/e2e/test_shadow.py`, `tests/e2e/test_autoscaling.py`; two clusters are the demonstration itself. That of one
 #: kubeconfig per service is started by `tests/e2e/test_stack.py`, while `tests/unit/cli/test_kubeconfigs.py` says which
 #: one a service gets that is not named. That of a profile's file is `tests/e2e/test_own_cluster.py`'s, and
-#: `tests/unit/cli/test_openb.py` loads the one that a trace makes. Here only with KAI_TEST_LONG=1.
+#: `tests/unit/cli/test_job_traces.py` loads the one that a trace makes. Here only with KAI_TEST_LONG=1.
 STARTED_ELSEWHERE = (
     "--ha",
     "--compact",

@@ -99,7 +99,6 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     assert "log position" in await until_told(stack, "stays-0", "Scheduled")
     assert len(stack.secrets()) >= 4
     assert stack.leaks() + await stack.leaks_in_cluster() == []
-    await stack.check()
     # `kai up` keeps no connection that it does not use.
     assert _DATABASE_ROLES | stack.database_roles() == _DATABASE_ROLES
     assert {"kai-up": "kai_append"} | stack.database_roles() == _DATABASE_ROLES

@@ -143,7 +143,8 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveStack]:
         profile, config = root / "fleet.yaml", root / "config.yaml"
         profile.write_text(FLEET)
         config.write_text(CONFIG)
-        with running(LiveStack(root / "kai", profile=str(profile), scheduler_config=config)) as live:
+        settings = ("--scheduler-config", str(config))
+        with running(LiveStack(root / "kai", profile=str(profile), flags=settings)) as live:
             yield live
 
 

@@ -155,7 +155,8 @@ async def test_page_leads_from_an_empty_folder_to_a_live_policy_and_back() -> No
             assert "1 other node" in shell.next("kai shadow report ")
         live = load_yaml(block("yaml"))["policies"]
         (here / "live.yaml").write_text(json.dumps({"policies": [{**live[0], "queues": []}]}))
-        with running(LiveStack(here / ".kai", profile=str(here / "fleet.yaml"), scheduler_config=here / "live.yaml")):
+        settings = ("--scheduler-config", str(here / "live.yaml"))
+        with running(LiveStack(here / ".kai", profile=str(here / "fleet.yaml"), flags=settings)):
             await comes(stack, "live")
             assert nodes_of(await stack.until(bound(3)))["live"] == "stays-0"
             assert "policy spot-last: 700 against 0 on spot-0" in shell.prints("kai why default/live")

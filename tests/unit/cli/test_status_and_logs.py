@@ -1,4 +1,4 @@
-"""`kai status` and `kai logs` where not all is well."""
+"""`kai status` and `kai logs` where not all is well, where work is shared, and where starts are reserved."""
 
 import json
 import os
@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 from kai_cli.asking.service_logs import logs
-from kai_cli.asking.status import status
+from kai_cli.asking.status import promises_of, share_of, status
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.sources.source import AnswerSource
+from kai_scheduler.metrics import SchedulerMetrics
 from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.state.cluster_state import ClusterState
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.given.servers.servers import scratch_directory
 
@@ -168,3 +172,38 @@ def test_followed_logs_go_on_when_the_file_is_put_aside(directory: DataDirectory
         file.write_text('{"event": "three"}\n')
         assert following.stdout.readline() == "three\n"
         following.kill()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "share"),
+    [
+        ('kai_pending_pods{shard="default"} 3.0\n', ""),
+        ('kai_binder_live{cluster="a"} 1.0\n', ""),
+        ('kai_binder_live{cluster="a"} 3.0\n', "of 3 binders"),
+        (
+            'kai_pending_pods{shard="default/r0"} 7.0\nkai_shard_replicas{shard="default/r0"} 2.0\n',
+            "default/r0, of 2 replicas; its last cycle left 7 pods",
+        ),
+    ],
+)
+def test_a_service_tells_its_part_of_the_work(metrics: str, share: str) -> None:
+    assert share_of(metrics) == share
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, ""),
+        ({"made": 2, "untimed": 1}, "reserved starts: 2 promised, none with a time has come to its start, 0 given up"),
+        (
+            {"made": 9, "kept": 5, "late": 1, "given up/nodes are gone": 1, "given up/queue": 1},
+            "reserved starts: 9 promised, 5 of 6 started in time, 2 given up",
+        ),
+    ],
+)
+def test_reserved_starts_are_summed_up_from_what_a_scheduler_exports(counts: dict[str, int], text: str) -> None:
+    state = ClusterState("test")
+    state.counters.promises.update(counts)
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry).watch(state, EngineConfig(), lambda: 0)
+    assert promises_of(generate_latest(registry).decode()) == text
