@@ -1,7 +1,7 @@
 """Groups of pods for tests of the engine, in few words."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
@@ -9,8 +9,11 @@ from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, TopologyConstraint
-from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.model.pod import Owner, Pod, PodDisruptionBudget
+from kaicore.rules.model.queue import Queue
+from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import Cluster, pod
 
@@ -61,6 +64,25 @@ class Workloads(Cluster):
         spec = {"owner": OWNER, "labels": labels, "annotations": annotations} | spec
         return [self.add_pod(pod(f"{of}-{name}-{number}", **spec)) for number in range(count)]
 
+    def runs(self, name: str, node: str, gpu: int, **spec: Any) -> Pod:
+        """A pod with one CPU and so many GPUs that runs on a node."""
+        return self.add_pod(pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **spec))
+
+    def queues(self, *queues: Queue) -> Self:
+        for one in queues:
+            self.record(f"queue/{one.name}", payloads.QueueObserved(one))
+        return self
+
+    def budget(self, allowed: int, *, name: str = "b", label: str = "app") -> None:
+        """Of the pods with a label, so many may be evicted."""
+        selector = PodSelector(("default",), None, (Requirement(label, "Exists", ()),))
+        seen = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
+        self.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(seen))
+
+    def restart(self) -> None:
+        """The state is saved and restored."""
+        self.state = decode_state(encode_state(self.state))
+
     def run(self, *pods: Pod | list[Pod]) -> None:
         for one in [item for given in pods for item in (given if isinstance(given, list) else [given])]:
             entry = self.state.pods[one.uid]
@@ -94,3 +116,8 @@ class Workloads(Cluster):
         """Evicted pods end."""
         for eviction in result.evictions:
             self.delete_pod(self.state.pods[eviction.uid].pod)
+
+
+def gpu_nodes(count: int, **more: Any) -> Workloads:
+    """Nodes n0, n1, … of 64 CPUs and 8 GPUs."""
+    return Workloads().add_nodes(count, cpu=64, gpu=8, **more)

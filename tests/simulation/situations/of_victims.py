@@ -11,7 +11,7 @@ from tests.given.work.groups import job
 from tests.given.work.workloads import Workloads
 from tests.simulation.situations import shows
 from tests.unit.engine.test_consolidation import again, halves, nodes, runs
-from tests.unit.engine.test_why_waiting import HOUR, QUEUE_LABEL, budget, full
+from tests.unit.engine.test_why_waiting import HOUR, QUEUE_LABEL, full
 
 ASKS = "8 nvidia.com/gpu"
 
@@ -61,7 +61,7 @@ def no_victims() -> tuple[Cluster, Pod]:
 @shows(reasons.ProtectedByDisruptionBudget, "default/b", "2 pods", "0 disruptions", ASKS)
 def protected() -> tuple[Cluster, Pod]:
     cluster = full()
-    cluster.record("pdb/default/b", budget(0))
+    cluster.budget(0)
     return asking(cluster)
 
 
@@ -69,7 +69,7 @@ def protected() -> tuple[Cluster, Pod]:
 def under_several() -> tuple[Cluster, Pod]:
     cluster = full()
     for name in "bc":
-        cluster.record(f"pdb/default/{name}", budget(1, name))
+        cluster.budget(1, name=name)
     return asking(cluster, gpu=4)
 
 

@@ -1,51 +1,32 @@
 """Bounds of the search for victims: budgets, minimum runtimes, most groups and steps, and the first action."""
 
-from typing import Any
-
 import pytest
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.events import payloads
-from kaicore.rules.model.pod import Pod, PodDisruptionBudget
-from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.given.cluster.factory import pod
 from tests.given.cluster.hierarchy import queue
-from tests.given.work.workloads import OWNER, Workloads
+from tests.given.work.workloads import OWNER, gpu_nodes
 
 QUEUE_LABEL = "kai.scheduler/queue"
 SECOND = 1_000_000
 
 
-def nodes(count: int) -> Workloads:
-    return Workloads().add_nodes(count, cpu=64, gpu=8)
-
-
-def running(name: str, node: str, gpu: int, **kwargs: Any) -> Pod:
-    return pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs)
-
-
-def budget(cluster: Workloads, allowed: int, *, name: str = "b", label: str = "app") -> None:
-    selector = PodSelector(("default",), None, (Requirement(label, "Exists", ()),))
-    budget_seen = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
-    cluster.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(budget_seen))
-
-
 @pytest.mark.parametrize(("allowed", "gone"), [(0, 0), (1, 0), (2, 2)])
 def test_budget_holds_for_all_victims_together(allowed: int, gone: int) -> None:
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     for number in range(2):
-        cluster.add_pod(running(f"low{number}", "n0", 4, labels={"app": "a"}))
-    budget(cluster, allowed)
+        cluster.runs(f"low{number}", "n0", 4, labels={"app": "a"})
+    cluster.budget(allowed)
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     assert len(cluster.cycle().evictions) == gone
 
 
 def test_budget_holds_over_preemptors_and_cycles() -> None:
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     for node in ("n0", "n1"):
-        cluster.add_pod(running(f"low-{node}", node, 8, labels={"app": "a"}))
-    budget(cluster, 1)
+        cluster.runs(f"low-{node}", node, 8, labels={"app": "a"})
+    cluster.budget(1)
     for number in range(2):
         cluster.add_pod(pod(f"high{number}", cpu=1, gpu=8, priority=5))
     assert len(cluster.cycle().evictions) == 1
@@ -53,45 +34,27 @@ def test_budget_holds_over_preemptors_and_cycles() -> None:
 
 
 def test_pod_under_a_used_up_budget_is_spared_for_a_dearer_one() -> None:
-    cluster = nodes(2)
-    cluster.add_pod(running("cheap", "n0", 8, labels={"app": "a"}))
-    cluster.add_pod(running("dear", "n1", 8, priority=3))
-    budget(cluster, 0)
+    cluster = gpu_nodes(2)
+    cluster.runs("cheap", "n0", 8, labels={"app": "a"})
+    cluster.runs("dear", "n1", 8, priority=3)
+    cluster.budget(0)
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     assert set(cluster.evicted(cluster.cycle())) == {"dear"}
 
 
-def test_pod_under_two_budgets_is_never_evicted() -> None:
-    cluster = nodes(1)
-    cluster.add_pod(running("low", "n0", 8, labels={"app": "a", "tier": "b"}))
-    budget(cluster, 5)
-    budget(cluster, 5, name="c", label="tier")
-    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
-    assert not cluster.cycle().evictions
-
-
 def test_budget_does_not_count_a_pod_that_does_not_run_yet() -> None:
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     cluster.add_pod(pod("low", cpu=1, gpu=8, node_name="n0", labels={"app": "a"}))
-    budget(cluster, 0)
+    cluster.budget(0)
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     assert set(cluster.evicted(cluster.cycle())) == {"low"}
-
-
-def test_gang_with_one_protected_pod_is_spared_as_a_whole() -> None:
-    cluster = nodes(1)
-    cluster.full(cluster.gang("low", 2, cpu=1, gpu=4, labels={"app": "a"}))
-    budget(cluster, 1)
-    cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5))
-    assert not cluster.cycle().evictions
 
 
 @pytest.mark.parametrize(("of_queue", "reason"), [("a", EvictionReason.PREEMPTED), ("b", EvictionReason.RECLAIMED)])
 def test_group_before_its_minimum_runtime_is_not_evicted(of_queue: str, reason: EvictionReason) -> None:
     runtimes = {"preempt_min_runtime_us": 60 * SECOND, "reclaim_min_runtime_us": 60 * SECOND}
-    cluster = nodes(1)
-    for name, quota in (("a", 0), ("b", 8)):
-        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota, **runtimes)))
+    cluster = gpu_nodes(1)
+    cluster.queues(*(queue(name, quota=quota, **runtimes) for name, quota in (("a", 0), ("b", 8))))
     cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, labels={QUEUE_LABEL: "a"})))
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, labels={QUEUE_LABEL: of_queue}))
     cluster.now += 59 * SECOND
@@ -101,8 +64,8 @@ def test_group_before_its_minimum_runtime_is_not_evicted(of_queue: str, reason: 
 
 
 def test_pods_above_the_minimum_have_no_minimum_runtime() -> None:
-    cluster = nodes(1)
-    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=8, preempt_min_runtime_us=60 * SECOND)))
+    cluster = gpu_nodes(1)
+    cluster.queues(queue("a", quota=8, preempt_min_runtime_us=60 * SECOND))
     cluster.full(cluster.gang("low", 2, least=1, cpu=1, gpu=4, labels={QUEUE_LABEL: "a"}))
     cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "a"}))
     (eviction,) = cluster.cycle().evictions
@@ -114,10 +77,10 @@ def test_pods_above_the_minimum_have_no_minimum_runtime() -> None:
 @pytest.mark.parametrize(("most", "moved"), [(0, 0), (1, 0), (2, 2)])
 def test_groups_beyond_consolidate_groups_are_not_moved(most: int, moved: int) -> None:
     """Only both of n0 can make way: who is on n1 would not be made again."""
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     for number in range(2):
-        cluster.add_pod(running(f"n0-{number}", "n0", 2, owner=OWNER))
-    cluster.add_pod(running("n1-0", "n1", 4))
+        cluster.runs(f"n0-{number}", "n0", 2, owner=OWNER)
+    cluster.runs("n1-0", "n1", 4)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert len(cluster.cycle(EngineConfig(consolidate_groups=most)).evictions) == moved
 
@@ -131,9 +94,9 @@ PACK, SPREAD = PlacementStrategy.BINPACK, PlacementStrategy.SPREAD
 def test_pods_are_not_moved_where_any_are_to_be_spread(
     gpu: PlacementStrategy, cpu: PlacementStrategy | None, moved: int
 ) -> None:
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     for node in ("n0", "n1"):
-        cluster.add_pod(running(f"half-{node}", node, 4, owner=OWNER))
+        cluster.runs(f"half-{node}", node, 4, owner=OWNER)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     result = cluster.cycle(EngineConfig(placement_strategy=gpu, cpu_placement_strategy=cpu))
     assert len(result.evictions) == moved
@@ -141,10 +104,10 @@ def test_pods_are_not_moved_where_any_are_to_be_spread(
 
 def test_search_ends_after_search_steps() -> None:
     def searched(steps: int) -> tuple[int, bool]:
-        cluster = nodes(4)
+        cluster = gpu_nodes(4)
         for number in range(4):
             # No two nodes are alike, so that each is tried.
-            cluster.add_pod(running(f"low{number}", f"n{number}", 8, priority=-number))
+            cluster.runs(f"low{number}", f"n{number}", 8, priority=-number)
         for name, cpu in (("one", 1), ("two", 2)):
             cluster.gang(name, 2, cpu=cpu, gpu=8, priority=5)
         result = cluster.cycle(EngineConfig(search_steps=steps))
@@ -158,9 +121,9 @@ def test_search_ends_after_search_steps() -> None:
 
 
 def test_search_for_one_group_leaves_steps_for_the_next() -> None:
-    cluster = nodes(4)
+    cluster = gpu_nodes(4)
     for number in range(4):
-        cluster.add_pod(running(f"low{number}", f"n{number}", 8, priority=-number))
+        cluster.runs(f"low{number}", f"n{number}", 8, priority=-number)
     cluster.gang("first", 4, cpu=1, gpu=8, priority=6)
     cluster.gang("next", 1, cpu=1, gpu=8, priority=5)
     result = cluster.cycle(EngineConfig(search_steps=5))
@@ -179,22 +142,20 @@ def test_search_for_one_group_leaves_steps_for_the_next() -> None:
     ],
 )
 def test_first_action_of_the_configuration_decides(actions: tuple[Action, ...], reason: EvictionReason | None) -> None:
-    cluster = nodes(2)
-    for name, quota in (("a", 8), ("b", 4)):
-        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    cluster = gpu_nodes(2)
+    cluster.queues(*(queue(name, quota=quota) for name, quota in (("a", 8), ("b", 4))))
     for node in ("n0", "n1"):
-        cluster.add_pod(running(f"half-{node}", node, 4, owner=OWNER, labels={QUEUE_LABEL: "b"}))
+        cluster.runs(f"half-{node}", node, 4, owner=OWNER, labels={QUEUE_LABEL: "b"})
     cluster.add_pod(pod("whole", cpu=1, gpu=8, labels={QUEUE_LABEL: "a"}))
     result = cluster.cycle(EngineConfig(actions=(Action.ALLOCATE, *actions)))
     assert {eviction.reason for eviction in result.evictions} == ({reason} if reason else set())
 
 
 def test_what_a_queue_is_owed_is_not_taken_though_more_is_promised_than_there_is() -> None:
-    cluster = nodes(2)
-    for name in ("a", "b", "c"):
-        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=8)))
+    cluster = gpu_nodes(2)
+    cluster.queues(*(queue(name, quota=8) for name in ("a", "b", "c")))
     for node, name in (("n0", "a"), ("n1", "b")):
         for number in range(2):
-            cluster.add_pod(running(f"{name}{number}", node, 4, labels={QUEUE_LABEL: name}))
+            cluster.runs(f"{name}{number}", node, 4, labels={QUEUE_LABEL: name})
     cluster.add_pod(pod("c0", cpu=1, gpu=4, labels={QUEUE_LABEL: "c"}, priority=9))
     assert not cluster.cycle().evictions

@@ -45,7 +45,7 @@ def nodes(count: int) -> Workloads:
 
 def runs(cluster: Workloads, name: str, node: str, gpu: int, **kwargs: Any) -> Pod:
     kwargs.setdefault("owner", msgspec.structs.replace(OWNER, name=name, uid=f"uid-of-{name}"))
-    return cluster.add_pod(pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs))
+    return cluster.runs(name, node, gpu, **kwargs)
 
 
 def reasons_for(cluster: Workloads, name: str) -> dict[str, Reason]:
@@ -138,6 +138,8 @@ def test_the_gain_must_exceed_the_cost(sizes: list[int], gang: bool, wanted: int
     cluster.add_pod(pod("wants", cpu=1, gpu=wanted))
     result = cluster.cycle()
     assert len(moved(cluster, result)) == (len(sizes) if moves else 0)
+    assert {one.fits_on for one in result.evictions} == ({"n1"} if moves else set())
+    assert cluster.nominated(result) == ({"wants": "n0"} if moves else {})
     assert ("NotWorthMoving" in reasons_for(cluster, "wants")) is not moves
 
 
@@ -187,7 +189,7 @@ def test_moved_group_is_not_moved_again_during_the_cool_down(in_gang: bool, rest
     assert moved(cluster, result)
     again(cluster, result, "n1", "-again")
     if restarted:
-        cluster.state = decode_state(encode_state(cluster.state))
+        cluster.restart()
     cluster.delete_pod(cluster.state.pods["uid-first"].pod)
     cluster.delete_pod(cluster.state.pods["uid-bare"].pod)
     runs(cluster, "bare-2", "n0", 4, owner=None)
@@ -237,7 +239,7 @@ def test_pod_that_could_not_be_evicted_is_not_tried_again_at_once() -> None:
     failed = payloads.EvictionFailed(eviction.uid, "default", eviction.name, eviction.node, 429, "TooManyRequests")
     cluster.record(f"pod/{eviction.uid}", failed)
     assert moved(cluster, cluster.cycle()) == {"half-n1"}, "the other one may be moved as well"
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     assert not cluster.cycle().evictions
 
 
@@ -461,7 +463,7 @@ def test_home_of_a_pod_that_is_gone_waits_a_minute_for_its_successor(phase: str,
     before = cluster.state.pods[eviction.uid].pod
     cluster.add_pod(msgspec.structs.replace(before, phase=phase))
     cluster.delete_pod(before)
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     cluster.add_pod(pod("thief", cpu=1, gpu=4, created_at=1))
     gone_at = cluster.now
     started = cluster.cycle()
@@ -517,7 +519,7 @@ def test_home_of_a_pod_with_a_claim_is_kept_once_both_are_gone() -> None:
     before = cluster.state.pods[eviction.uid].pod
     cluster.delete_pod(before)
     cluster.record("resourceclaim/default/p-gpu", payloads.ResourceClaimDeleted("uid-p-gpu", "default", "p-gpu"))
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     from_template(cluster, exactly(), name="thief", created_at=1)
     assert cluster.placed(cluster.cycle()) == {"whole": "n0"}
     from_template(cluster, exactly(), name="p-2", cpu=6, owner=OWNER, created_at=2)

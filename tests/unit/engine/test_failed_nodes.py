@@ -1,6 +1,7 @@
 """Pods on failed nodes are placed anew beside the others of their group: what counts as failed, and what follows."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from kaicore.rules.model.group import PodSet, RankSource, SliceLayer
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.racks import INDEX, Racks, asks
 
@@ -64,7 +64,7 @@ def test_the_room_of_a_pod_that_terminates_on_a_failed_node_is_kept_for_its_succ
     pods = cluster.running("g", 3, asks("block"))
     cluster.group("thief", 5, least=1)
     cluster.fails(pods[1])
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     result = cluster.cycle(PLACING)
     assert len(result.placements) == 4
     assert "n3" not in cluster.placed(result).values()
@@ -286,9 +286,10 @@ def test_a_group_without_a_constraint_is_left_to_its_controller() -> None:
 #: The table of seed kueue-topology-aware-scheduling: switches, and what becomes of a group with and without a place.
 @pytest.mark.parametrize("terminating", [True, False])
 @pytest.mark.parametrize("fits", [True, False])
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("on_termination", [True, False])
-@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize(
+    ("enabled", "on_termination", "fast"),
+    [*((True, *others) for others in product([True, False], repeat=2)), (False, True, True), (False, False, True)],
+)
 def test_the_three_switches_decide_what_has_failed_and_what_follows(
     enabled: bool, on_termination: bool, fast: bool, fits: bool, terminating: bool
 ) -> None:

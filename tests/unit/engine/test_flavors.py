@@ -7,7 +7,6 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Toleration
 from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
-from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import pod
 from tests.given.work.workloads import Workloads
@@ -67,7 +66,7 @@ def test_pods_go_to_nodes_of_their_queues_flavors(quotas: tuple[FlavorQuota, ...
     for number in range(4):
         # One per node: each asks for all GPUs, or for more than half of the CPUs.
         cluster.add_pod(of(f"p{number}", gpu=gpu) if gpu else of(f"p{number}", cpu=40))
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     result = cluster.cycle()
     assert set(cluster.placed(result).values()) == nodes
     if not nodes:
@@ -155,7 +154,7 @@ def test_what_a_flavor_tolerates_counts_like_the_pods_own_for_the_nodes_taints(
     for flavor in (OPEN, KEEN, BARE):
         cluster.record(f"flavor/{flavor.name}", payloads.FlavorObserved(flavor))
     cluster.add_pod(of("p", gpu=8))
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     result = cluster.cycle()
     assert cluster.placed(result) == ({} if node is None else {"p": node})
     if node is None:

@@ -8,21 +8,12 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import amounts, pod
-from tests.given.work.workloads import Workloads
+from tests.given.work.workloads import Workloads, gpu_nodes
 
 ZONE = amounts(cpu=8, memory=64, gpu=4)
 OTHER = "default-scheduler"
-
-
-def nodes(count: int) -> Workloads:
-    return Workloads().add_nodes(count, cpu=64, gpu=8)
-
-
-def runs(cluster: Workloads, name: str, node: str, gpu: int = 8, **kwargs: Any) -> Pod:
-    return cluster.add_pod(pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs))
 
 
 def leaves(cluster: Workloads, one: Pod) -> None:
@@ -41,13 +32,13 @@ def nominated(name: str, node: str = "n0", gpu: int = 8, **kwargs: Any) -> Pod:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_room_is_kept_while_its_victims_are_leaving(scheduler: str, restarted: bool) -> None:
     """The thief is older and asks for half: without the room kept, it would fit beside who leaves."""
-    cluster = nodes(1)
-    victim = runs(cluster, "victim", "n0", gpu=4)
+    cluster = gpu_nodes(1)
+    victim = cluster.runs("victim", "n0", 4)
     leaves(cluster, victim)
     cluster.add_pod(nominated("first", scheduler_name=scheduler, created_at=9))
     cluster.add_pod(pod("thief", cpu=1, gpu=4))
     if restarted:
-        cluster.state = decode_state(encode_state(cluster.state))
+        cluster.restart()
     assert not cluster.cycle().batches
     if scheduler == OTHER:
         return
@@ -69,8 +60,8 @@ def test_zones_count_where_none_will_have_enough_no_room_is_kept() -> None:
 
 
 def test_room_on_a_node_that_no_pod_leaves_is_not_reserved() -> None:
-    cluster = nodes(2)
-    runs(cluster, "stays", "n0")
+    cluster = gpu_nodes(2)
+    cluster.runs("stays", "n0", 8)
     cluster.add_pod(nominated("first"))
     result = cluster.cycle()
     assert cleared(result) == [("first", ClearReason.NO_LONGER_FITS)]
@@ -78,7 +69,7 @@ def test_room_on_a_node_that_no_pod_leaves_is_not_reserved() -> None:
 
 
 def test_the_nominated_goes_first_when_its_victims_are_gone_and_keeps_nothing_if_it_cannot() -> None:
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     cluster.gang("gang", 2, cpu=1, gpu=8, created_at=9)
     cluster.see(cluster.state.pods["uid-gang-0"].pod, nominated_node="n0")
     cluster.add_pod(pod("other", cpu=1, gpu=8))
@@ -91,9 +82,9 @@ def test_the_nominated_goes_first_when_its_victims_are_gone_and_keeps_nothing_if
 @pytest.mark.parametrize("node", ["n9", "n1"])
 def test_where_it_cannot_fit_even_then_no_room_is_kept(node: str) -> None:
     """There is no node of the name, or one that is too full."""
-    cluster = nodes(2)
-    runs(cluster, "stays", "n1", gpu=4)
-    leaves(cluster, runs(cluster, "victim", "n1", gpu=4))
+    cluster = gpu_nodes(2)
+    cluster.runs("stays", "n1", 4)
+    leaves(cluster, cluster.runs("victim", "n1", 4))
     cluster.add_pod(nominated("first", node))
     result = cluster.cycle()
     assert cleared(result) == [("first", ClearReason.NO_LONGER_FITS)]
@@ -102,8 +93,8 @@ def test_where_it_cannot_fit_even_then_no_room_is_kept(node: str) -> None:
 
 
 def test_foreign_nomination_is_given_up_after_nomination_us() -> None:
-    cluster = nodes(1)
-    leaves(cluster, runs(cluster, "victim", "n0"))
+    cluster = gpu_nodes(1)
+    leaves(cluster, cluster.runs("victim", "n0", 8))
     cluster.add_pod(nominated("first"))
     assert not cluster.cycle().batches
     cluster.now += EngineConfig().nomination_us
@@ -111,8 +102,8 @@ def test_foreign_nomination_is_given_up_after_nomination_us() -> None:
 
 
 def test_a_status_that_names_no_node_any_more_lets_go() -> None:
-    cluster = nodes(1)
-    leaves(cluster, runs(cluster, "victim", "n0", gpu=4))
+    cluster = gpu_nodes(1)
+    leaves(cluster, cluster.runs("victim", "n0", 4))
     first = cluster.add_pod(nominated("first", scheduler_name=OTHER))
     thief = cluster.add_pod(pod("thief", cpu=1, gpu=4))
     assert not cluster.cycle().batches
@@ -121,9 +112,9 @@ def test_a_status_that_names_no_node_any_more_lets_go() -> None:
 
 
 def test_a_status_that_names_another_node_keeps_room_there() -> None:
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     for node in ("n0", "n1"):
-        leaves(cluster, runs(cluster, f"victim-{node}", node, gpu=4))
+        leaves(cluster, cluster.runs(f"victim-{node}", node, 4))
     cluster.see(cluster.add_pod(nominated("first", scheduler_name=OTHER)), nominated_node="n1")
     cluster.add_pod(pod("thief", cpu=1, gpu=4))
     assert cluster.placed(cluster.cycle()) == {"thief": "n0"}
@@ -131,7 +122,7 @@ def test_a_status_that_names_another_node_keeps_room_there() -> None:
 
 def test_status_that_repeats_our_nomination_is_not_foreign() -> None:
     """The binder writes where room is kept into the status, and takes it out again: both come back, late."""
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
     cluster.full(low)
     high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
@@ -150,7 +141,7 @@ def test_status_that_repeats_our_nomination_is_not_foreign() -> None:
 
 
 def test_our_own_nomination_stands_whatever_the_status_says() -> None:
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     low = [cluster.add_pod(pod(f"low-{number}", cpu=1, gpu=8, priority=1)) for number in range(2)]
     cluster.full(low)
     high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
@@ -162,7 +153,7 @@ def test_our_own_nomination_stands_whatever_the_status_says() -> None:
 
 
 def test_story_tells_of_foreign_nominations() -> None:
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     cluster.see(cluster.add_pod(pod("high", cpu=1, gpu=8)), nominated_node="n0")
     story = [line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-high"])]
     assert story[-1] == "its status names n0 as kept for it, by another scheduler"

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 from kaicore.rules.engine.decisions import ClearReason, EvictionReason
-from kaicore.rules.events import payloads
 from kaicore.rules.model.group import MatchPolicy
-from kaicore.rules.model.pod import PodDisruptionBudget
-from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.given.cluster.factory import pod
 from tests.given.work.workloads import Workloads
@@ -70,10 +67,9 @@ def test_victims_of_a_gang_group_are_the_expected_ones(
 
 def test_a_budget_of_one_keeps_all() -> None:
     cluster = running()
-    selector = PodSelector(("default",), None, (Requirement("app", "In", ("b",)),))
-    cluster.record(
-        "pdb/b", payloads.PodDisruptionBudgetObserved(PodDisruptionBudget("uid-b", "default", "b", "1", selector))
-    )
+    one = cluster.state.pods["uid-b-0"].pod
+    cluster.see(one, labels=one.labels | {"spared": ""})
+    cluster.budget(0, label="spared")
     cluster.add_pod(pod("high", cpu=2, priority=9))
     assert evicted(cluster) == NO_PODS
 

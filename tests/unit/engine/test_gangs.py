@@ -217,12 +217,3 @@ def test_running_group_whose_tree_changes_follows_the_new_one() -> None:
     assert not cluster.cycle().placements
     cluster.add_pod(pods[0])
     assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-b-0"}
-
-
-def test_a_lost_member_is_replaced_alone() -> None:
-    cluster = Workloads().add_node("n1", cpu=3)
-    pods = cluster.gang("g", 3, cpu=1)
-    cluster.full(pods)
-    cluster.delete_pod(pods[0])
-    cluster.members("g", [7], cpu=1)
-    assert cluster.placed(cluster.cycle()) == {"g-7": "n1"}

@@ -6,11 +6,11 @@ import pytest
 from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.model.pod import Owner
 
 from tests.given.cluster.factory import pod
 from tests.given.work.groups import job
-from tests.given.work.workloads import Workloads
+from tests.given.work.workloads import Workloads, gpu_nodes
 
 IGNORES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 COUNTS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}]}
@@ -22,14 +22,6 @@ FIRST_RULE = {
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
     ]
 }
-
-
-def nodes(count: int) -> Workloads:
-    return Workloads().add_nodes(count, cpu=64, gpu=8)
-
-
-def runs(name: str, node: str, gpu: int, owner: Owner, **kwargs: Any) -> Pod:
-    return pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", owner=owner, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +40,10 @@ def runs(name: str, node: str, gpu: int, owner: Owner, **kwargs: Any) -> Pod:
     ],
 )
 def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: int, moves: bool) -> None:
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     train, other = job(cluster, spec=spec, failed=failed), job(cluster, "other", spec={"backoffLimit": 0})
-    cluster.add_pod(runs("train-0", "n0", 4, train))
-    cluster.add_pod(runs("other-0", "n1", 4, other))
+    cluster.runs("train-0", "n0", 4, owner=train)
+    cluster.runs("other-0", "n1", 4, owner=other)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     result = cluster.cycle()
     assert set(cluster.evicted(result)) == ({"train-0"} if moves else set())
@@ -66,32 +58,32 @@ def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: i
 
 @pytest.mark.parametrize(("failed", "moves"), [(1, True), (2, False)])
 def test_failures_of_an_index_are_told_by_its_pods(failed: int, moves: bool) -> None:
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     train, other = job(cluster, spec={"backoffLimitPerIndex": 2}), job(cluster, "other", spec={"backoffLimit": 0})
     annotations = {"batch.kubernetes.io/job-index-failure-count": str(failed)}
-    cluster.add_pod(runs("train-0", "n0", 4, train, annotations=annotations))
-    cluster.add_pod(runs("other-0", "n1", 4, other))
+    cluster.runs("train-0", "n0", 4, owner=train, annotations=annotations)
+    cluster.runs("other-0", "n1", 4, owner=other)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert bool(cluster.cycle().evictions) is moves
 
 
 def test_a_job_bears_no_more_evictions_at_once_than_one_after_the_other() -> None:
     """Both of its pods would have to move, and it bears one."""
-    cluster = nodes(2)
+    cluster = gpu_nodes(2)
     train, other = job(cluster, spec={"backoffLimit": 1}), job(cluster, "other", spec={"backoffLimit": 0})
     for number in range(2):
-        cluster.add_pod(runs(f"train-{number}", "n0", 2, train))
-    cluster.add_pod(runs("other-0", "n1", 4, other))
+        cluster.runs(f"train-{number}", "n0", 2, owner=train)
+    cluster.runs("other-0", "n1", 4, owner=other)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     assert not cluster.cycle().evictions
 
 
 def test_pods_that_leave_already_count_as_failures() -> None:
-    cluster = nodes(3)
+    cluster = gpu_nodes(3)
     train, other = job(cluster, spec={"backoffLimit": 1}), job(cluster, "other", spec={"backoffLimit": 0})
     for number in range(2):
-        cluster.add_pod(runs(f"train-{number}", f"n{number}", 2, train))
-    cluster.add_pod(runs("other-0", "n2", 4, other))
+        cluster.runs(f"train-{number}", f"n{number}", 2, owner=train)
+    cluster.runs("other-0", "n2", 4, owner=other)
     cluster.add_pod(pod("first", cpu=1, gpu=8))
     (first,) = cluster.cycle(EngineConfig(consolidate_cooldown_us=0)).evictions
     assert first.failures_left == 0
@@ -114,8 +106,8 @@ def preempted(cluster: Workloads) -> list[EvictionDecided]:
 )
 def test_an_eviction_says_what_it_is_to_the_job(spec: dict[str, Any], left: int | None, words: str) -> None:
     """Higher priority has its way all the same."""
-    cluster = nodes(1)
-    cluster.add_pod(runs("train-0", "n0", 8, job(cluster, spec=spec)))
+    cluster = gpu_nodes(1)
+    cluster.runs("train-0", "n0", 8, owner=job(cluster, spec=spec))
     (eviction,) = preempted(cluster)
     assert eviction.failures_left == left
     story = story_of([event for event in cluster.events if event.stream == "pod/uid-train-0"])
@@ -123,17 +115,17 @@ def test_an_eviction_says_what_it_is_to_the_job(spec: dict[str, Any], left: int 
 
 
 def test_pod_whose_job_would_not_fail_goes_before_a_cheaper_one() -> None:
-    cluster = nodes(2)
-    cluster.add_pod(runs("a-0", "n0", 8, job(cluster, "a", spec={"backoffLimit": 0})))
-    cluster.add_pod(runs("b-0", "n1", 4, job(cluster, "b")))
-    cluster.add_pod(runs("b-1", "n1", 4, job(cluster, "b")))
+    cluster = gpu_nodes(2)
+    cluster.runs("a-0", "n0", 8, owner=job(cluster, "a", spec={"backoffLimit": 0}))
+    cluster.runs("b-0", "n1", 4, owner=job(cluster, "b"))
+    cluster.runs("b-1", "n1", 4, owner=job(cluster, "b"))
     assert {eviction.name for eviction in preempted(cluster)} == {"b-0", "b-1"}
 
 
 def test_a_job_that_was_made_again_under_its_name_bears_nothing_for_the_pods_of_the_old_one() -> None:
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     job(cluster, spec={"backoffLimit": 0})
-    cluster.add_pod(runs("train-0", "n0", 8, Owner("Job", "train", "uid-of-another", "batch/v1")))
+    cluster.runs("train-0", "n0", 8, owner=Owner("Job", "train", "uid-of-another", "batch/v1"))
     (eviction,) = preempted(cluster)
     assert eviction.failures_left is None
 
@@ -160,7 +152,7 @@ def gang_of(cluster: Workloads, succeeded: int | None) -> Owner:
 def test_members_that_succeeded_count_whether_or_not_they_are_still_there(
     succeeded: int | None, there: int, starts: bool
 ) -> None:
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     owner = gang_of(cluster, succeeded)
     for number in range(there):
         cluster.add_pod(pod(f"g-{number}", cpu=1, gpu=1, node_name="n0", phase="Succeeded", owner=owner))
@@ -170,7 +162,7 @@ def test_members_that_succeeded_count_whether_or_not_they_are_still_there(
 
 def test_waiting_gang_starts_when_its_owner_reports_ended_pods() -> None:
     """All run, two succeed, their pods are deleted, and the third is made again."""
-    cluster = nodes(1)
+    cluster = gpu_nodes(1)
     owner = gang_of(cluster, 0)
     first = [cluster.add_pod(pod(f"g-{number}", cpu=1, gpu=1, owner=owner)) for number in range(3)]
     cluster.full(*first)

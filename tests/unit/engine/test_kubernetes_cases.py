@@ -9,10 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
-from kaicore.rules.events import payloads
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.model.pod import PodDisruptionBudget
-from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.given.cluster.factory import pod
 from tests.given.work.workloads import Workloads
@@ -117,10 +114,7 @@ def test_who_goes_for_a_pod_group_is_as_in_kubernetes_or_the_case_says_otherwise
         started = cluster.now // 1_000_000 - 3600 + 60 * number * case.aged
         fields = {"priority": priority, "labels": labels, "node_name": f"n{node}", "start_time": started}
         cluster.add_pod(pod(name, cpu=1, gpu=1, phase="Running", **fields))
-    selector = PodSelector(("default",), None, (Requirement("spared", "Exists", ()),))
-    cluster.record(
-        "budget", payloads.PodDisruptionBudgetObserved(PodDisruptionBudget("b", "default", "b", "1", selector))
-    )
+    cluster.budget(0, label="spared")
     count, least = case.comes
     of_group, of_pods = case.policies
     own = {"priority": case.priority, "preemption_policy": of_group}

@@ -92,20 +92,12 @@ CASES = [
     Case("only lower priorities are taken back", "c", "one c1 2 0, two c2 4 0, three c2 4 0", "c1 4 0"),
     Case("any priorities are taken back", "c", "one c1 4 0, two c1 4 1, three c2 2 0", "c2 4 0", "one"),
     Case(
-        "from all queues of a cohort",
-        "c",
-        "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
-        "c1 4 0",
-        "low low2",
+        "from all queues of a cohort", "c", "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0", "c1 4 0", "low low2"
     ),
     Case("none of its own where it may not", "c", "low c2 3 -1", "c2 4 1"),
     Case("from who was lent to", "lend", "low c1 3 -1, mid c2 3 0, high c2 4 1", "c1 3 1", "mid"),
     Case(
-        "from both of two lenders",
-        "lend",
-        "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
-        "c1 4 0",
-        "low low2",
+        "from both of two lenders", "lend", "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0", "c1 4 0", "low low2"
     ),
     Case("more than may be lent", "lend", "low c2 10 -1", "c1 9 0"),
     Case(
@@ -152,12 +144,7 @@ def selector(scope: str, **asked: Any) -> dict[str, Any]:
 
 
 def rule(trigger: str, *selectors: dict[str, Any], **asked: Any) -> dict[str, Any]:
-    return {
-        "name": "r",
-        "activationPolicy": {"trigger": trigger},
-        "candidateSelectors": list(selectors),
-        **asked,
-    }
+    return {"name": "r", "activationPolicy": {"trigger": trigger}, "candidateSelectors": list(selectors), **asked}
 
 
 OWN, COHORT = "WithinClusterQueue", "WithinParentCohort"
@@ -256,11 +243,7 @@ RULES = [
         queues="a 1 one, b 1 two",
     ),
     RuleCase(
-        "more for quota",
-        [rule("Always", selector(OWN, **TIER)), MORE],
-        "a1 a 1 100 1, a2 a 1 10 -",
-        "a 2 0 5",
-        "a1 a2",
+        "more for quota", [rule("Always", selector(OWN, **TIER)), MORE], "a1 a 1 100 1, a2 a 1 10 -", "a 2 0 5", "a1 a2"
     ),
     RuleCase(
         "no more for quota, where it suffices",
@@ -331,11 +314,7 @@ RULES = [
         "a2",
     ),
     RuleCase(
-        "not for another class",
-        [ALL | {"preemptorPriorityClassSelector": {"matchNames": ["9"]}}],
-        TWO,
-        "a 1 0 5",
-        "",
+        "not for another class", [ALL | {"preemptorPriorityClassSelector": {"matchNames": ["9"]}}], TWO, "a 1 0 5", ""
     ),
     RuleCase(
         "not by boosted priority",

@@ -1,9 +1,14 @@
 """Shards by node pool, as KAI-Scheduler has them: nodes, groups and queues divided by a label."""
 
+from typing import Any
+
+import pytest
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import NodeDeleted, NodeObserved, QueueObserved
 from kaicore.rules.model.queue import NODE_POOL_LABEL
+from kaicore.rules.topology.placing.request import TopologyStrategy
 
 from tests.given.cluster.factory import Cluster, node, pod
 from tests.given.cluster.hierarchy import queue
@@ -61,6 +66,16 @@ def test_a_queues_quota_is_of_its_pools_nodes_among_its_pools_queues() -> None:
     assert [one.name for one in whole.tree.queues if one.uid] == ["a", "b", "c"]
 
 
-def test_a_setting_that_is_not_made_leaves_the_digest_of_settings_as_it_was() -> None:
-    assert "node_pool" not in EngineConfig().document()
-    assert EngineConfig(node_pool="").digest() != EngineConfig().digest()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("node_pool", ""),
+        ("topology_strategy", TopologyStrategy.SPREAD),
+        ("provisioning", ProvisioningConfig(class_name="check-capacity")),
+    ],
+)
+def test_a_setting_that_is_not_made_leaves_the_digest_of_settings_as_it_was(name: str, value: Any) -> None:
+    made = EngineConfig(**{name: value})
+    assert name not in EngineConfig().document()
+    assert made.digest() != EngineConfig().digest()
+    assert EngineConfig.recorded(made.document()) == made

@@ -107,12 +107,7 @@ CASES = [
     Case("spread: nodes without the label are out", spread(), "a1 a2 b1 c1"),
     Case("spread: the fullest domain is out", spread(), "b1 c1", {"w": ("a1", WEB, None)}),
     Case("spread: as far as the skew allows", spread(skew=2), "a1 a2 b1 c1", {"w": ("a2", WEB, None)}),
-    Case(
-        "spread: a domain with none is the least",
-        spread(),
-        "c1",
-        {"v": ("a1", WEB, None), "w": ("b1", WEB, None)},
-    ),
+    Case("spread: a domain with none is the least", spread(), "c1", {"v": ("a1", WEB, None), "w": ("b1", WEB, None)}),
     Case(
         "spread: with too few domains the least is 0",
         spread(min_domains=4),

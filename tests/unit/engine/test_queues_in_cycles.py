@@ -395,7 +395,7 @@ def test_room_of_another_queue_is_taken_only_by_who_is_owed_it(quota: int, waits
     cluster.gang("b", 2, cpu=1, gpu=4, labels={QUEUE_LABEL: "b"}, created_at=9)
     result = cluster.cycle()
     assert len(result.evictions) == 2
-    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=quota)))
+    cluster.queues(queue("a", quota=quota))
     cluster.delete_pod(cluster.state.pods[result.evictions[0].uid].pod)
     cluster.add_pod(of("successor", "a", 4, priority=3, created_at=10))
     assert set(cluster.placed(cluster.cycle())) == (set() if waits else {"successor"})
@@ -416,13 +416,13 @@ def unnamed(name: str, gpu: int, **kwargs: Any) -> Pod:
 def test_work_without_a_queue_goes_on_when_the_first_queue_is_created_and_gives_way_to_its_quota() -> None:
     cluster = cluster_of()
     cluster.full(cluster.add_pod(unnamed("before", 8)))
-    cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=8)))
+    cluster.queues(queue("a", quota=8))
     cluster.full(cluster.add_pod(unnamed("after", 8)))
     accounts = cluster.state.queue_accounts(EngineConfig(), now=cluster.now)
     assert accounts.used[accounts.tree.implied_default] == [16]
     cluster.add_pod(of("a0", "a", 8))
     assert list(cluster.evicted(cluster.cycle()).values()) == [EvictionReason.RECLAIMED]
-    cluster.record("queue/default", payloads.QueueObserved(queue("default", quota=16)))
+    cluster.queues(queue("default", quota=16))
     assert cluster.state.queue_registry.tree.implied_default == -1
 
 

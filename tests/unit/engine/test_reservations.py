@@ -15,11 +15,9 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.reasons.node import NodeReserved
-from kaicore.rules.model.pod import Owner, PodDisruptionBudget
+from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.reservation import NodeReservation, Window, ZoneOffset, reservation_terms
-from kaicore.rules.model.selector import PodSelector
-from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import pod
 from tests.given.work.workloads import OWNER, Workloads
@@ -84,7 +82,7 @@ def test_work_starts_on_reserved_nodes_if_it_may_be_there_for_as_long_as_it_runs
     begins: float, fields: dict[str, Any], limit_h: int, queue: str, starts: bool
 ) -> None:
     cluster = cluster_with(begins, **fields)
-    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.restart()
     cluster.add_pod(pod("p", gpu=1, active_deadline_s=limit_h * 3600, labels={"kai.scheduler/queue": queue}))
     result = cluster.cycle()
     assert (cluster.placed(result) == {"p": "n0"}) is starts
@@ -294,9 +292,8 @@ def crowded() -> Workloads:
     """A gang of two on n0, a pod of another owner there; n1 has room for two of the three."""
     cluster = Workloads()
     cluster.add_node("n0", cpu=64, gpu=6)
-    gang = cluster.gang("g", 2, gpu=2)
-    lone = cluster.add_pod(pod("lone", gpu=2))
-    cluster.full(gang, lone)
+    labels = {"app": "spared"}
+    cluster.full(cluster.gang("g", 2, gpu=2, labels=labels), cluster.add_pod(pod("lone", gpu=2, labels=labels)))
     cluster.add_node("n1", cpu=64, gpu=4)
     return cluster
 
@@ -336,7 +333,6 @@ def test_nothing_leaves_before_a_drain_begins_or_after_it_is_taken_back(begins: 
 
 def test_disruption_budget_keeps_pods_on_a_drained_node() -> None:
     cluster = crowded()
-    budget = PodDisruptionBudget("uid-b", "default", "b", "1", PodSelector(("default",), None, ()))
-    cluster.record("pdb/default/b", payloads.PodDisruptionBudgetObserved(budget))
+    cluster.budget(0)
     draining(cluster, -0.5)
     assert not cluster.cycle().evictions

@@ -299,7 +299,7 @@ def test_shares_are_not_kept_off_nodes_with_gpus(strategy: PlacementStrategy) ->
 
 def test_queues_count_parts_exactly() -> None:
     made = Sharing().nodes(4)
-    made.record("queue/a", payloads.QueueObserved(queue("a", limit=1)))
+    made.queues(queue("a", limit=1))
     for number, milli in enumerate((300, 300, 300, 100, 200)):
         made.share(f"p{number}", milli, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
     result = made.cycle()
@@ -315,7 +315,7 @@ def test_queues_count_parts_exactly() -> None:
 @pytest.mark.parametrize("sharing", [True, False])
 def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> None:
     made = Sharing()
-    made.record("queue/q", payloads.QueueObserved(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250)))
+    made.queues(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250))
     tree = made.state.queue_registry.tree_of(EngineConfig(gpu_sharing=sharing))
     number = tree.find("q")
     assert number is not None
@@ -324,8 +324,7 @@ def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> No
 
 def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
     made = Sharing().nodes(1)
-    for name in ("a", "b"):
-        made.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=1)))
+    made.queues(*(queue(name, quota=1) for name in ("a", "b")))
     for number in range(8):
         made.share(f"p{number}", 250, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
     made.full([made.state.pods[f"uid-p{number}"].pod for number in range(8)])
@@ -338,7 +337,7 @@ def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
 
 def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
     made = Sharing().nodes(1, memory=40000)
-    made.record("queue/a", payloads.QueueObserved(queue("a", limit=1)))
+    made.queues(queue("a", limit=1))
     for number in range(3):
         made.share(f"p{number}", mib=16000, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
     assert sorted(made.placed(made.cycle())) == ["p0", "p1"]
@@ -350,7 +349,7 @@ def test_memory_that_waits_counts_in_its_queue_as_the_part_of_the_smallest_gpu_a
     made = Sharing()
     made.add_node("small", cpu=64, gpu=1, labels={"nvidia.com/gpu.memory": "40000"})
     made.add_node("large", cpu=64, gpu=1, labels={"size": "large", "nvidia.com/gpu.memory": "80000"})
-    made.record("queue/a", payloads.QueueObserved(queue("a", limit=2)))
+    made.queues(queue("a", limit=2))
     selector = {"size": "large"}
     for number, mib in enumerate((16000, 16000, 60000)):
         one = made.share(f"p{number}", mib=mib, node_selector=selector, labels={KAI_QUEUE_LABEL: "a"})

@@ -217,10 +217,3 @@ def test_the_strategy_chooses_among_domains(strategy: TopologyStrategy, rack: st
     cluster.group("g", 1, asks("rack"), gpu=2)
     result = cluster.cycle(config)
     assert cluster.racks_of(result) == [rack]
-
-
-def test_another_topology_strategy_has_another_digest_and_the_default_none_of_its_own() -> None:
-    assert "topology_strategy" not in EngineConfig().document()
-    other = EngineConfig(topology_strategy=TopologyStrategy.SPREAD)
-    assert other.digest() != EngineConfig().digest()
-    assert EngineConfig.recorded(other.document()) == other

@@ -6,7 +6,6 @@ import pytest
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of
-from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Pod
 
@@ -68,6 +67,8 @@ def nodes(*gpus: int) -> Workloads:
                      id="one large rather than two small"),
         pytest.param((8, 8), [Runs("a", "n0", 8), Runs("b", "n1", 4, priority=2), Runs("c", "n1", 4, 9)], 4, {"a"},
                      id="lower priority though it is larger"),
+        pytest.param((8, 8, 8), [Runs("a", "n0", 4), Runs("b", "n0", 4), Runs("c", "n1", 8, 2), Runs("d", "n2", 8)], 8,
+                     {"d"}, id="the fewest of the lowest priority"),
         pytest.param((8, 8), [Runs("a", "n0", 8, cpu=60), Runs("b", "n1", 8, cpu=1)], 8, {"a"},
                      id="what is large in one resource is not larger for another"),
     ],
@@ -116,8 +117,8 @@ def test_no_queue_falls_below_its_quota_where_another_choice_keeps_it_there(
     running: list[Runs], goes: set[str]
 ) -> None:
     cluster = nodes(8, 8)
-    for name, quota in (("a", 8 if len(running) > 2 else 12), ("b", 2), ("c", 6)):
-        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    quotas = {"a": 8 if len(running) > 2 else 12, "b": 2, "c": 6}
+    cluster.queues(*(queue(name, quota=quota) for name, quota in quotas.items()))
     for one in running:
         cluster.add_pod(a_pod(one, now=cluster.now))
     cluster.add_pod(pod("new", cpu=1, gpu=2, labels={QUEUE_LABEL: "b"}))
@@ -127,8 +128,8 @@ def test_no_queue_falls_below_its_quota_where_another_choice_keeps_it_there(
 def test_a_team_keeps_its_quota_where_another_of_its_department_is_over() -> None:
     """The department owes four; the first team has no more than its quota, and its pods cost less."""
     cluster = nodes(16)
-    for name, above, quota in (("d", "", 12), ("d/1", "d", 4), ("d/2", "d", 8), ("e", "", 4)):
-        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, above, quota=quota)))
+    shares = {"d": ("", 12), "d/1": ("d", 4), "d/2": ("d", 8), "e": ("", 4)}
+    cluster.queues(*(queue(name, above, quota=quota) for name, (above, quota) in shares.items()))
     cluster.add_pod(a_pod(Runs("one", "n0", 4, priority=1, queue="d/1"), now=cluster.now))
     for number in range(3):
         cluster.add_pod(a_pod(Runs(f"two-{number}", "n0", 4, priority=5, queue="d/2"), now=cluster.now))
@@ -139,8 +140,7 @@ def test_a_team_keeps_its_quota_where_another_of_its_department_is_over() -> Non
 def test_the_queues_order_is_looked_at_again_after_each_group_that_was_helped() -> None:
     """Both are owed four by a third: each is given two, instead of the first all that it asks for."""
     cluster = nodes(4)
-    for name, quota in (("a", 4), ("b", 4), ("c", 0)):
-        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
+    cluster.queues(*(queue(name, quota=quota) for name, quota in (("a", 4), ("b", 4), ("c", 0))))
     for number in range(4):
         cluster.add_pod(a_pod(Runs(f"c{number}", "n0", 1, queue="c"), now=cluster.now))
     for name in "ab":
@@ -190,7 +190,7 @@ def test_of_equal_victims_the_one_that_loses_least_work_goes(checkpoints: dict[s
 
 def test_eviction_for_a_limit_records_the_queue_and_the_pod_that_came_next() -> None:
     cluster = nodes(16)
-    cluster.record("queue/q", payloads.QueueObserved(queue("q", quota=8, limit=8)))
+    cluster.queues(queue("q", quota=8, limit=8))
     for one in (Runs("a", "n0", 4, queue="q"), Runs("b", "n0", 4, queue="q")):
         cluster.add_pod(a_pod(one, now=cluster.now))
     cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "q"}))

@@ -4,11 +4,9 @@ import pytest
 from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.deciding.why import notes, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.pod import Pod, PodDisruptionBudget
-from kaicore.rules.model.selector import PodSelector, Requirement
-from kaicore.rules.state.snapshot import decode_state, encode_state
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.queue import Queue
 
 from tests.given.cluster.factory import pod
 from tests.given.cluster.hierarchy import queue
@@ -18,35 +16,15 @@ QUEUE_LABEL = "kai.scheduler/queue"
 HOUR = 3_600_000_000
 
 
-def full(*, nodes: int = 1, of_queue: str = "", queues: tuple[object, ...] = ()) -> Workloads:
+def full(*, nodes: int = 1, of_queue: str = "", queues: tuple[Queue, ...] = ()) -> Workloads:
     """Nodes of 8 GPUs, each taken by two pods of low priority."""
-    cluster = Workloads()
-    for one in queues:
-        cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
+    cluster = Workloads().queues(*queues)
+    labels = {"app": "low", **({QUEUE_LABEL: of_queue} if of_queue else {})}
     for node in range(nodes):
         cluster.add_node(f"n{node}", cpu=64, gpu=8)
         for half in range(2):
-            cluster.add_pod(
-                pod(
-                    f"low-{node}-{half}",
-                    cpu=1,
-                    gpu=4,
-                    priority=1,
-                    node_name=f"n{node}",
-                    phase="Running",
-                    owner=OWNER,
-                    labels={"app": "low", **({QUEUE_LABEL: of_queue} if of_queue else {})},
-                )
-            )
+            cluster.runs(f"low-{node}-{half}", f"n{node}", 4, priority=1, owner=OWNER, labels=labels)
     return cluster
-
-
-def budget(allowed: int, name: str = "b") -> payloads.PodDisruptionBudgetObserved:
-    """Of the pods of `full`."""
-    selector = PodSelector(("default",), None, (Requirement("app", "In", ("low",)),))
-    return payloads.PodDisruptionBudgetObserved(
-        PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, disruptions_allowed=allowed)
-    )
 
 
 def why(cluster: Workloads, one: Pod) -> list[Reason]:
@@ -68,7 +46,7 @@ def test_pod_without_a_queue_is_in_the_default_one_and_why_says_how_it_gets_anot
         assert "such as kai.scheduler/queue=a" in note
     cluster.add_pod(pod("one", cpu=1, gpu=2, labels={QUEUE_LABEL: "a"}))
     assert not notes(cluster.state.pods[one.uid], cluster.state)
-    cluster.record("queue/default", payloads.QueueObserved(queue("default")))
+    cluster.queues(queue("default"))
     assert not notes(cluster.state.pods["uid-low-0-0"].pod and cluster.state.pods["uid-low-0-0"], cluster.state)
 
 
@@ -99,7 +77,7 @@ def test_preemptor_without_victims_says_so() -> None:
 )
 def test_victims_under_a_used_up_budget_are_named_with_it(allowed: int, words: str) -> None:
     cluster = full()
-    cluster.record("pdb/default/b", budget(allowed))
+    cluster.budget(allowed)
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, priority=9))
     assert not cluster.cycle().evictions
     assert words in texts(cluster, one)
@@ -108,7 +86,7 @@ def test_victims_under_a_used_up_budget_are_named_with_it(allowed: int, words: s
 def test_pods_under_several_budgets() -> None:
     cluster = full()
     for name in "bc":
-        cluster.record(f"pdb/default/{name}", budget(1, name))
+        cluster.budget(1, name=name)
     one = cluster.add_pod(pod("one", cpu=1, gpu=4, priority=9))
     assert not cluster.cycle(NO_PROMISES).evictions, "the API server would refuse"
     assert texts(cluster, one)[1:] == [
@@ -118,7 +96,7 @@ def test_pods_under_several_budgets() -> None:
 
 def test_budget_that_protected_no_pod_is_not_named() -> None:
     cluster = full()
-    cluster.record("pdb/default/b", budget(0))
+    cluster.budget(0)
     cluster.add_pod(pod("firm", cpu=1, gpu=0, priority=10, node_name="n0", phase="Running"))
     one = cluster.add_pod(pod("one", cpu=64, gpu=8, priority=9))
     cluster.cycle()
@@ -170,7 +148,7 @@ def test_reasons_of_many_groups_are_recorded_once() -> None:
 
 def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -> None:
     cluster = full()
-    cluster.record("pdb/default/b", budget(0))
+    cluster.budget(0)
     many = [cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=9)) for number in range(5)]
     odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
     (group,) = cluster.cycle(NO_PROMISES).groups
@@ -181,13 +159,8 @@ def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -
     cluster.cycle(NO_PROMISES)
     assert "Pod/default/odd" not in cluster.state.reasons.by_group
     assert why(cluster, odd) == why(cluster, many[0])
-    assert why_in_copy(cluster, odd) == why(cluster, odd)
-
-
-def why_in_copy(cluster: Workloads, one: Pod) -> list[Reason]:
-    """The reason why a pod waits, by a state that was saved and restored."""
-    state = decode_state(encode_state(cluster.state))
-    return pending_reasons(state.pods[one.uid], state)
+    cluster.restart()
+    assert why(cluster, odd) == why(cluster, many[0])
 
 
 def test_a_successor_fits_only_if_its_queue_lets_it() -> None:
@@ -208,7 +181,7 @@ def test_a_successor_fits_only_if_its_queue_lets_it() -> None:
 
 def test_protected_pods_that_could_not_be_evicted_anyway_are_not_named() -> None:
     cluster = full()
-    cluster.record("pdb/default/b", budget(0))
+    cluster.budget(0)
     high = cluster.add_pod(pod("high", cpu=1, gpu=8, priority=9))
     low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
     cluster.cycle()
