@@ -14,16 +14,28 @@ ON = EngineConfig(gpu_sharing=True)
 ZONE = amounts(cpu=8, memory=32, gpu=2)
 
 
-class SharingCluster(Workloads):
+class Sharing(Workloads):
+    """A cluster with words for shares of GPUs."""
+
+    def share(self, name: str, milli: int = 0, *, mib: int = 0, devices: int = 1, **fields: Any) -> Pod:
+        """A pod that asks for parts of GPUs."""
+        return self.add_pod(pod(name, gpu_share=GpuShare(milli=milli, mib=mib, devices=devices), **{"cpu": 1} | fields))
+
+    def reservation_pod(self, group: str, index: str = "0", **fields: Any) -> Pod:
+        """The reservation pod of a GPU group is seen, and says which GPU it holds."""
+        opened = self.state.shared_gpus.groups[group].opened
+        given: dict[str, Any] = {"namespace": opened.namespace, "scheduler_name": "default", "phase": "Running"}
+        given |= {"labels": {GPU_GROUP_LABEL: group}, "annotations": {GPU_INDEX_ANNOTATION: index}}
+        held = container("resource-reservation", gpu=1)
+        return self.add_pod(pod(opened.name, held, node_name=opened.node, **given | fields))
+
+
+class SharingCluster(Sharing):
     """Nodes with two zones of two GPUs each, and a scheduler that gives shares of them."""
 
     def __init__(self, cluster: str = "c", *, nodes: int = 1) -> None:
         super().__init__(cluster)
         self.add_nodes(nodes, ZONE, ZONE)
-
-    def share(self, name: str, milli: int, **fields: Any) -> Pod:
-        """A pod that asks for a part of a GPU."""
-        return self.add_pod(pod(name, cpu=1, gpu_share=GpuShare(milli=milli), **fields))
 
     def turn(self) -> None:
         """A cycle; what it placed runs, and the reservation pods are there, with the index of their GPUs."""
@@ -31,20 +43,9 @@ class SharingCluster(Workloads):
             self.run(self.state.pods[one.uid].pod)
         for number, (name, group) in enumerate(list(self.state.shared_gpus.groups.items())):
             if group.planned:
-                opened = group.opened
-                fields: dict[str, Any] = {"namespace": opened.namespace, "scheduler_name": "default"}
-                seen = pod(
-                    opened.name,
-                    container("resource-reservation", gpu=1),
-                    node_name=opened.node,
-                    labels={GPU_GROUP_LABEL: name},
-                    **fields,
-                )
-                self.add_pod(seen)
-                self.record(f"node/{opened.node}", payloads.NodeCharged(opened.node, "", (seen.uid,)))
-                self.see(
-                    seen, annotations={GPU_INDEX_ANNOTATION: str(number + 2)}, phase="Running", node_name=opened.node
-                )
+                seen = self.reservation_pod(name, annotations={}, phase="Pending")
+                self.record(f"node/{seen.node_name}", payloads.NodeCharged(seen.node_name, "", (seen.uid,)))
+                self.see(seen, annotations={GPU_INDEX_ANNOTATION: str(number + 2)}, phase="Running")
 
 
 def of_two_namespaces() -> SharingCluster:

@@ -37,6 +37,12 @@ class Cluster(Racks):
     def terminates(self, one: Pod) -> None:
         self.see(one, deletion_at=self.now // SECOND)
 
+    def is_long_not_ready(self, *pods: Pod) -> None:
+        """The nodes of pods have been not ready for longer than they may be."""
+        for one in pods:
+            self.becomes(self.state.pods[one.uid].node, ready=False)
+        self.now += 31 * SECOND
+
     def fails(self, one: Pod) -> str:
         """A pod's node is not ready any more, and the pod terminates there; returns the node."""
         node = self.state.pods[one.uid].node
@@ -76,9 +82,7 @@ def test_the_room_of_a_pod_that_terminates_on_a_failed_node_is_kept_for_its_succ
 def test_three_failed_nodes_of_a_group_are_replaced_at_once() -> None:
     cluster = Cluster(32, per_rack=4, per_block=16)
     pods = cluster.running("g", 12, asks("block"))
-    for one in pods[:3]:
-        cluster.becomes(cluster.state.pods[one.uid].node, ready=False)
-    cluster.now += 31 * SECOND
+    cluster.is_long_not_ready(*pods[:3])
     evictions = cluster.cycle(BY_TIME).evictions
     assert {one.name: one.reason for one in evictions} == {f"g-{n}": "NodeFailed" for n in range(3)}
     assert len({one.fits_on for one in evictions}) == 3
@@ -88,9 +92,7 @@ def test_three_failed_nodes_of_a_group_are_replaced_at_once() -> None:
 def test_a_group_whose_nodes_have_all_failed_goes_to_another_rack_as_a_whole() -> None:
     cluster = Cluster()
     pods = cluster.running("g", 2, asks("rack"))
-    for one in pods:
-        cluster.becomes(cluster.state.pods[one.uid].node, ready=False)
-    cluster.now += 31 * SECOND
+    cluster.is_long_not_ready(*pods)
     evictions = cluster.cycle(BY_TIME).evictions
     assert {one.name: (one.reason, one.fits_on) for one in evictions} == {
         "g-0": ("NodeFailed", "n2"),
@@ -116,8 +118,7 @@ def test_a_group_that_waits_for_a_place_gets_the_one_that_becomes_free() -> None
     cluster = Cluster()
     pods = cluster.running("g", 3, asks("block"))
     cluster.becomes("n3", unschedulable=True)
-    cluster.becomes(cluster.state.pods[pods[0].uid].node, ready=False)
-    cluster.now += 31 * SECOND
+    cluster.is_long_not_ready(pods[0])
     patient = EngineConfig(replace_on_pod_termination=False, replace_fail_fast=False)
     assert not cluster.cycle(patient).evictions
     cluster.becomes("n3", unschedulable=False)
@@ -238,8 +239,7 @@ def test_a_pod_starts_in_another_rack_only_once_the_eviction_of_those_in_the_fir
     cluster = Cluster()
     (old,) = cluster.running("g", 1, asks("rack"), least=1)
     cluster.running("other", 1)
-    cluster.becomes("n0", ready=False)
-    cluster.now += 31 * SECOND
+    cluster.is_long_not_ready(old)
     assert cluster.evicted(cluster.cycle(BY_TIME)) == {"g-0": "NodeFailed"}
     cluster.pods_of("g", [1])
     assert not cluster.cycle(BY_TIME).placements
@@ -278,8 +278,7 @@ def test_the_taint_of_nodes_that_are_not_ready_is_no_failure_of_its_own() -> Non
 
 def test_a_group_without_a_constraint_is_left_to_its_controller() -> None:
     cluster = Cluster()
-    cluster.becomes(cluster.state.pods[cluster.running("g", 3)[0].uid].node, ready=False)
-    cluster.now += 31 * SECOND
+    cluster.is_long_not_ready(cluster.running("g", 3)[0])
     assert not cluster.cycle(BY_TIME).evictions
 
 

@@ -1,19 +1,15 @@
 """Shares of a GPU by zone: the GPU of a share is one of the zone that the kubelet gives the pod's CPUs from."""
 
-from typing import Any
-
 import pytest
 from kaicore.rules.deciding.why import notes
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
-from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 
-from tests.given.cluster.factory import GPU, amounts, container, on_zone, pod
-from tests.given.work.workloads import Workloads
+from tests.given.cluster.factory import GPU, amounts, on_zone, pod
+from tests.given.cluster.sharing_cluster import ON, Sharing
 
-ON = EngineConfig(gpu_sharing=True)
 SPREAD = EngineConfig(gpu_sharing=True, placement_strategy=PlacementStrategy.SPREAD)
 UNSCORED = EngineConfig(gpu_sharing=True, numa_scoring=NumaScoring(strategy=ScoringStrategy.OFF))
 #: A zone with few CPUs, and one with many.
@@ -22,11 +18,8 @@ NARROW, WIDE = amounts(cpu=4, memory=32, gpu=1), amounts(cpu=16, memory=32, gpu=
 BARE = amounts(cpu=16, memory=32, gpu=0)
 
 
-class Sharing(Workloads):
+class ZonedSharing(Sharing):
     compares_indexes = True
-
-    def share(self, name: str, milli: int, cpu: int = 1, **fields: Any) -> Pod:
-        return self.add_pod(pod(name, cpu=cpu, gpu_share=GpuShare(milli=milli), **fields))
 
     def zones(self, result: CycleResult) -> dict[str, str]:
         """By name of placed pods: the node and zone of the GPU that it shares, as it is charged now."""
@@ -38,17 +31,13 @@ class Sharing(Workloads):
 
     def observe(self, group: str, zone: str) -> None:
         """The reservation pod of a group is there, and is observed with the GPU of a zone."""
-        opened = self.state.shared_gpus.groups[group].opened
-        fields: dict[str, Any] = {"namespace": opened.namespace, "scheduler_name": "default"}
-        fields |= {"node_name": opened.node, "phase": "Running", "labels": {GPU_GROUP_LABEL: group}}
-        fields["annotations"] = {GPU_INDEX_ANNOTATION: "0"}
-        one = self.add_pod(pod(opened.name, container("resource-reservation", gpu=1), **fields))
-        self.report(one, on_zone(zone, {GPU: 1}, "resource-reservation"), node=opened.node, init=())
+        one = self.reservation_pod(group)
+        self.report(one, on_zone(zone, {GPU: 1}, "resource-reservation"), init=())
 
 
-def open_both(config: EngineConfig = ON) -> Sharing:
+def open_both(config: EngineConfig = ON) -> ZonedSharing:
     """Of a node's GPUs that of zone 0 has 0.3 free, and that of zone 1 0.5; zone 0 has 2 CPUs, zone 1 has 16."""
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("n0", NARROW, WIDE)
     made.share("first", 700)
     made.share("second", 500, created_at=1)
@@ -84,7 +73,7 @@ def test_share_gets_the_gpu_of_another_zone_where_its_own_has_none_left() -> Non
 
 @pytest.mark.parametrize("strategy", list(PlacementStrategy))
 def test_share_goes_to_the_node_where_its_cpus_and_its_gpu_are_of_one_zone(strategy: PlacementStrategy) -> None:
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("a-apart", NARROW, BARE)
     made.add_node("b-aligned", amounts(cpu=4, memory=32, gpu=0), WIDE)
     made.add_node("c-apart", NARROW, BARE)
@@ -123,7 +112,7 @@ def asking(policy: str, resources: str = "") -> dict[str, str]:
 @pytest.mark.parametrize("case", OWN.values(), ids=OWN)
 def test_own_policy_counts_the_shared_gpu_as_any_device(case: tuple[str, str, int, bool]) -> None:
     policy, resources, cpu, taken = case
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("n0", NARROW, BARE)
     made.share("first", 500)
     made.cycle(ON)
@@ -137,7 +126,7 @@ def test_own_policy_counts_the_shared_gpu_as_any_device(case: tuple[str, str, in
 
 
 def test_own_policy_of_one_zone_opens_a_gpu_of_it_rather_than_share_that_of_another() -> None:
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("n0", amounts(cpu=16, memory=32, gpu=2), amounts(cpu=2, memory=32, gpu=1))
     made.share("first", 900)
     made.cycle(ON)
@@ -147,7 +136,7 @@ def test_own_policy_of_one_zone_opens_a_gpu_of_it_rather_than_share_that_of_anot
 
 
 def test_wish_prefers_the_node_where_cpus_and_the_shared_gpu_are_of_one_zone() -> None:
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("a-apart", NARROW, BARE)
     made.add_node("b-aligned", amounts(cpu=4, memory=32, gpu=0), WIDE)
     made.share("one", 300, cpu=6, annotations=asking("best-effort"))
@@ -155,7 +144,7 @@ def test_wish_prefers_the_node_where_cpus_and_the_shared_gpu_are_of_one_zone() -
 
 
 def test_two_shared_gpus_of_a_pod_without_exclusive_cpus_are_of_one_zone_where_it_asks_so() -> None:
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("a-apart", WIDE, WIDE)
     made.add_node("b-together", amounts(cpu=16, memory=32, gpu=2), BARE)
     share, annotations = GpuShare(milli=500, devices=2), asking("single-numa-node", GPU)
@@ -164,7 +153,7 @@ def test_two_shared_gpus_of_a_pod_without_exclusive_cpus_are_of_one_zone_where_i
 
 
 def test_pod_misses_its_own_policy_once_its_reservation_pod_is_observed_on_another_zone() -> None:
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("n0", WIDE, WIDE)
     one = made.share("one", 300, cpu=2, annotations=asking("single-numa-node"))
     (placed,) = made.cycle(ON).placements
@@ -177,7 +166,7 @@ def test_pod_misses_its_own_policy_once_its_reservation_pod_is_observed_on_anoth
 
 
 def test_pod_away_from_its_gpu_says_so() -> None:
-    made = Sharing()
+    made = ZonedSharing()
     made.add_node("n0", NARROW, BARE)
     made.share("near", 300)
     made.share("far", 300, cpu=6, created_at=1)

@@ -9,17 +9,16 @@ from kaicore.rules.engine.decisions import CycleResult, EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.gpu_share import GpuShare
-from kaicore.rules.model.pod import Owner, Pod
+from kaicore.rules.model.pod import Owner
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
-from tests.given.work.workloads import Workloads
+from tests.given.cluster.sharing_cluster import ON, Sharing
 
-ON = EngineConfig(gpu_sharing=True)
 ZONE = amounts(cpu=8, memory=32, gpu=1)
 
 
-class Sharing(Workloads):
+class Shares(Sharing):
     """A cluster whose scheduler gives shares of GPUs."""
 
     compares_indexes = True
@@ -30,10 +29,6 @@ class Sharing(Workloads):
     def nodes(self, count: int, *, gpu: int = 2, memory: int = 0, **kwargs: Any) -> Self:
         labels = {"nvidia.com/gpu.memory": str(memory)} if memory else {}
         return self.add_nodes(count, cpu=64, gpu=gpu, labels=labels, **kwargs)
-
-    def share(self, name: str, milli: int = 0, *, mib: int = 0, devices: int = 1, **kwargs: Any) -> Pod:
-        given = GpuShare(milli=milli, mib=mib, devices=devices)
-        return self.add_pod(pod(name, gpu_share=given, **{"cpu": 1} | kwargs))
 
     def parts(self, result: CycleResult) -> dict[str, list[tuple[str, int]]]:
         """Of placed pods by name: for each part the number of its GPU in the order of opening, and thousandths."""
@@ -48,7 +43,7 @@ class Sharing(Workloads):
 
 
 def test_pods_with_a_share_wait_as_unsupported_while_sharing_is_off() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     made.share("a", 500)
     result = made.cycle(EngineConfig())
     assert not result.placements
@@ -58,7 +53,7 @@ def test_pods_with_a_share_wait_as_unsupported_while_sharing_is_off() -> None:
 
 
 def test_shares_fill_an_open_gpu_before_another_is_opened() -> None:
-    made = Sharing().nodes(2)
+    made = Shares().nodes(2)
     for number, milli in enumerate((500, 300, 200, 600)):
         made.share(f"p{number}", milli, created_at=number)
     result = made.cycle()
@@ -73,7 +68,7 @@ def test_shares_fill_an_open_gpu_before_another_is_opened() -> None:
 
 
 def test_share_goes_to_the_open_gpu_where_least_is_left_whatever_node_that_is_on() -> None:
-    made = Sharing().nodes(2, gpu=1)
+    made = Shares().nodes(2, gpu=1)
     made.share("a", 500)
     made.share("b", 600, created_at=1)
     assert made.parts(made.cycle()) == {"a": [("n0/0", 500)], "b": [("n1/1", 600)]}
@@ -82,7 +77,7 @@ def test_share_goes_to_the_open_gpu_where_least_is_left_whatever_node_that_is_on
 
 
 def test_parts_of_one_pod_are_on_different_gpus() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     made.share("a", 300)
     made.share("b", 300, devices=2, created_at=1)
     made.share("c", 100, devices=3, created_at=2)
@@ -92,7 +87,7 @@ def test_parts_of_one_pod_are_on_different_gpus() -> None:
 
 
 def test_memory_is_a_part_of_the_nodes_gpu_and_no_part_where_the_node_does_not_say() -> None:
-    made = Sharing().nodes(1, memory=40960)
+    made = Shares().nodes(1, memory=40960)
     made.add_node("silent", cpu=64, gpu=8)
     made.share("a", mib=20450)
     made.share("b", mib=20451, created_at=1)
@@ -103,7 +98,7 @@ def test_memory_is_a_part_of_the_nodes_gpu_and_no_part_where_the_node_does_not_s
 
 
 def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     node = made.state.columns.facts[0]
     assert node is not None
     made.record("node/n0", payloads.NodeObserved(msgspec.structs.replace(node, gpus_repeated=True)))
@@ -116,7 +111,7 @@ def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> N
 
 
 def test_reason_names_the_largest_free_part() -> None:
-    made = Sharing().nodes(2, gpu=1)
+    made = Shares().nodes(2, gpu=1)
     made.share("a", 800)
     made.share("b", 900, created_at=1)
     made.cycle()
@@ -125,7 +120,7 @@ def test_reason_names_the_largest_free_part() -> None:
 
 
 def test_whole_gpu_and_share_never_have_the_same_gpu() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     made.share("a", 100)
     made.add_pod(pod("two", cpu=1, gpu=2))
     assert made.placed(made.cycle()) == {"a": "n0"}
@@ -135,7 +130,7 @@ def test_whole_gpu_and_share_never_have_the_same_gpu() -> None:
 
 
 def test_gang_of_shares_starts_as_a_whole_or_not_at_all() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     made.gang("g", 5, cpu=1, gpu_share=GpuShare(milli=500))
     result = made.cycle()
     assert not list(result.decisions)
@@ -149,7 +144,7 @@ def test_gang_of_shares_starts_as_a_whole_or_not_at_all() -> None:
 def test_cycle_with_shares_replays_and_groups_are_named_alike() -> None:
     names = []
     for _ in range(2):
-        made = Sharing().nodes(3)
+        made = Shares().nodes(3)
         for number in range(6):
             made.share(f"p{number}", 400, created_at=number)
         names.append(list(made.cycle().decisions))
@@ -157,7 +152,7 @@ def test_cycle_with_shares_replays_and_groups_are_named_alike() -> None:
 
 
 def test_zone_of_the_gpu_is_predicted_and_charged_before_it_is_seen() -> None:
-    made = Sharing()
+    made = Shares()
     made.add_node("n0", ZONE, ZONE)
     made.share("a", 500)
     made.share("b", 600, created_at=1)
@@ -170,7 +165,7 @@ def test_zone_of_the_gpu_is_predicted_and_charged_before_it_is_seen() -> None:
 
 
 def test_lower_priority_makes_way_for_a_share_on_its_gpu() -> None:
-    made = Sharing().nodes(1, gpu=1)
+    made = Shares().nodes(1, gpu=1)
     low = [made.share(f"low-{number}", 500, priority=1) for number in range(2)]
     made.full(low)
     made.share("high", 300, priority=2)
@@ -187,7 +182,7 @@ def test_lower_priority_makes_way_for_a_share_on_its_gpu() -> None:
 
 
 def test_all_parts_of_a_gpu_make_way_for_a_whole_one() -> None:
-    made = Sharing().nodes(1, gpu=1)
+    made = Shares().nodes(1, gpu=1)
     low = [made.share(f"low-{number}", 300, priority=1) for number in range(3)]
     made.full(low)
     made.add_pod(pod("whole", cpu=1, gpu=1, priority=2))
@@ -201,7 +196,7 @@ def test_all_parts_of_a_gpu_make_way_for_a_whole_one() -> None:
 
 
 def test_victims_that_are_not_needed_stay_on_their_parts() -> None:
-    made = Sharing().nodes(2, gpu=1)
+    made = Shares().nodes(2, gpu=1)
     low = [made.share(f"low-{number}", 500, priority=number % 2) for number in range(4)]
     made.full(low)
     made.gang("high", 2, cpu=1, gpu_share=GpuShare(milli=500), priority=5)
@@ -217,7 +212,7 @@ def test_victims_that_are_not_needed_stay_on_their_parts() -> None:
     ],
 )
 def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: dict[str, Any], moves: int) -> None:
-    made = Sharing().nodes(2, gpu=1)
+    made = Shares().nodes(2, gpu=1)
     made.full(
         [
             made.share(name, milli, owner=Owner("ReplicaSet", name, f"uid-{name}"))
@@ -231,7 +226,7 @@ def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: 
 
 
 def test_share_goes_to_another_gpu_of_its_node_so_that_a_whole_one_is_free() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     sizes = {"stays": 600, "ends": 700, "goes": 250}
     pods = [made.share(name, milli, owner=Owner("Job", name, f"uid-{name}")) for name, milli in sizes.items()]
     made.full(pods[:2])
@@ -244,7 +239,7 @@ def test_share_goes_to_another_gpu_of_its_node_so_that_a_whole_one_is_free() -> 
 
 
 def test_two_shares_change_place_so_that_a_third_fits_beside_the_smaller_one() -> None:
-    made = Sharing().nodes(2, gpu=1)
+    made = Shares().nodes(2, gpu=1)
     sizes = {"a470": 470, "a320": 320, "b470": 470, "b320": 320}
     made.full(
         [made.share(name, milli, owner=Owner("Job", name, f"uid-{name}")) for name, milli in sizes.items()],
@@ -258,7 +253,7 @@ def test_two_shares_change_place_so_that_a_third_fits_beside_the_smaller_one() -
 
 
 def test_moved_share_starts_with_the_pod_that_opens_the_gpu_of_both() -> None:
-    made, config = Sharing(), EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000)
+    made, config = Shares(), EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000)
     made.add_node("n0", cpu=16, gpu=1)
     made.full(made.share("first", 470, cpu=12, owner=Owner("Job", "first", "uid-first")))
     made.add_node("n1", cpu=96, gpu=1)
@@ -280,7 +275,7 @@ def test_moved_share_starts_with_the_pod_that_opens_the_gpu_of_both() -> None:
 
 
 def test_gpu_is_not_opened_where_only_the_slot_for_the_pod_itself_is_left() -> None:
-    made = Sharing().nodes(1, pods=1)
+    made = Shares().nodes(1, pods=1)
     made.share("a", 500)
     result = made.cycle()
     assert not result.placements
@@ -289,7 +284,7 @@ def test_gpu_is_not_opened_where_only_the_slot_for_the_pod_itself_is_left() -> N
 
 @pytest.mark.parametrize("strategy", list(PlacementStrategy))
 def test_shares_are_not_kept_off_nodes_with_gpus(strategy: PlacementStrategy) -> None:
-    made = Sharing()
+    made = Shares()
     made.add_node("a-without", cpu=64)
     made.nodes(2)
     made.share("a", 500)
@@ -298,7 +293,7 @@ def test_shares_are_not_kept_off_nodes_with_gpus(strategy: PlacementStrategy) ->
 
 
 def test_queues_count_parts_exactly() -> None:
-    made = Sharing().nodes(4)
+    made = Shares().nodes(4)
     made.queues(queue("a", limit=1))
     for number, milli in enumerate((300, 300, 300, 100, 200)):
         made.share(f"p{number}", milli, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
@@ -314,7 +309,7 @@ def test_queues_count_parts_exactly() -> None:
 
 @pytest.mark.parametrize("sharing", [True, False])
 def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> None:
-    made = Sharing()
+    made = Shares()
     made.queues(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250))
     tree = made.state.queue_registry.tree_of(EngineConfig(gpu_sharing=sharing))
     number = tree.find("q")
@@ -323,7 +318,7 @@ def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> No
 
 
 def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     made.queues(*(queue(name, quota=1) for name in ("a", "b")))
     for number in range(8):
         made.share(f"p{number}", 250, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
@@ -336,7 +331,7 @@ def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
 
 
 def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
-    made = Sharing().nodes(1, memory=40000)
+    made = Shares().nodes(1, memory=40000)
     made.queues(queue("a", limit=1))
     for number in range(3):
         made.share(f"p{number}", mib=16000, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
@@ -346,7 +341,7 @@ def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
 
 
 def test_memory_that_waits_counts_in_its_queue_as_the_part_of_the_smallest_gpu_and_then_as_what_it_holds() -> None:
-    made = Sharing()
+    made = Shares()
     made.add_node("small", cpu=64, gpu=1, labels={"nvidia.com/gpu.memory": "40000"})
     made.add_node("large", cpu=64, gpu=1, labels={"size": "large", "nvidia.com/gpu.memory": "80000"})
     made.queues(queue("a", limit=2))

@@ -5,44 +5,31 @@ from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.making_room import RoomPromised
-from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Pod
 
-from tests.given.cluster.factory import container, pod
-from tests.unit.engine.test_shares import ON, Sharing
+from tests.given.cluster.factory import pod
+from tests.given.cluster.sharing_cluster import ON
+from tests.unit.engine.test_shares import Shares
 
 HALF = GpuShare(milli=500)
 
 
-def used(made: Sharing) -> list[int]:
+def used(made: Shares) -> list[int]:
     """The used thousandths of each open GPU, the most first."""
     gpus = made.state.columns.gpus
     return sorted((gpus.used(name) for name in made.state.shared_gpus.groups), reverse=True)
 
 
-def reserve(made: Sharing, gpu: str = "0", *, uid: str = "reservation") -> Pod:
+def reserve(made: Shares, gpu: str = "0", *, uid: str = "reservation") -> Pod:
     """The reservation pod of the one group is seen, and says which GPU it holds."""
-    (group,) = made.state.shared_gpus.groups.values()
-    about = group.opened
-    return made.add_pod(
-        pod(
-            about.name,
-            container("resource-reservation", gpu=1),
-            uid=uid,
-            namespace=about.namespace,
-            node_name=about.node,
-            phase="Running",
-            labels={GPU_GROUP_LABEL: about.group},
-            annotations={GPU_INDEX_ANNOTATION: gpu},
-            scheduler_name="default-scheduler",
-            resource_version=str(made.now),
-        )
-    )
+    (group,) = made.state.shared_gpus.groups
+    return made.reservation_pod(group, gpu, uid=uid, resource_version=str(made.now))
 
 
 def test_elastic_gang_of_shares_starts_with_its_minimum_and_grows_by_the_parts_that_come_free() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     alone = made.share("alone", 700)
     made.full([alone])
     gang = made.gang("g", 5, least=2, cpu=1, gpu_share=HALF, created_at=1)
@@ -57,7 +44,7 @@ def test_elastic_gang_of_shares_starts_with_its_minimum_and_grows_by_the_parts_t
 
 
 def test_surplus_of_an_elastic_gang_of_shares_makes_way_and_its_minimum_stays() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     made.full(made.gang("g", 4, least=2, cpu=1, gpu_share=HALF, priority=1))
     made.add_pod(pod("whole", cpu=1, gpu=1, priority=2, created_at=1))
     result = made.cycle()
@@ -67,7 +54,7 @@ def test_surplus_of_an_elastic_gang_of_shares_makes_way_and_its_minimum_stays() 
 
 
 def test_sub_groups_of_shares_start_together_or_not_at_all_and_count_their_parts() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     sets = (PodSet(), PodSet(name="leader", min_pods=1), PodSet(name="workers", min_pods=3))
     made.gang("g", 0, sets=sets)
     made.subgroup("leader", "g", 1, cpu=1, gpu_share=GpuShare(milli=700))
@@ -82,7 +69,7 @@ def test_sub_groups_of_shares_start_together_or_not_at_all_and_count_their_parts
 
 
 def test_whole_gpu_is_made_of_the_parts_that_cost_least() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     many = [made.share(f"many-{number}", 300, priority=1, created_at=number) for number in range(3)]
     made.full([*many, made.share("one", 800, priority=1, created_at=5)])
     assert used(made) == [900, 800]
@@ -90,13 +77,13 @@ def test_whole_gpu_is_made_of_the_parts_that_cost_least() -> None:
     assert sorted(made.evicted(made.cycle())) == ["one"]
 
 
-def proposals(made: Sharing) -> list[Proposal]:
+def proposals(made: Shares) -> list[Proposal]:
     """Two schedulers decide on the same log."""
     return [decide(made.state, ON, shard=shard, now=made.now, actor=shard) for shard in ("one", "other")]
 
 
 def test_gpu_is_opened_once_when_two_schedulers_decide_at_once() -> None:
-    made = Sharing().nodes(1, gpu=1)
+    made = Shares().nodes(1, gpu=1)
     made.share("a", 500)
     first, second = (proposal.units[1] for proposal in proposals(made))
     kinds = [[type(event.payload).__name__ for event in unit.events] for unit in (first, second)]
@@ -110,7 +97,7 @@ def test_gpu_is_opened_once_when_two_schedulers_decide_at_once() -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "another GPU"])
 def test_node_of_a_gpu_that_nothing_holds_gives_no_whole_gpu_and_opens_none_until_it_is_held_again(again: bool) -> None:
-    made = Sharing().nodes(1, gpu=4)
+    made = Shares().nodes(1, gpu=4)
     made.full([made.share("a", 500)])
     made.delete_pod(reserve(made))
     if again:
@@ -129,7 +116,7 @@ def test_node_of_a_gpu_that_nothing_holds_gives_no_whole_gpu_and_opens_none_unti
 
 @pytest.mark.parametrize("repair", [False, True])
 def test_pod_on_a_gpu_that_nothing_holds_is_placed_anew_where_it_asks_for_repair(repair: bool) -> None:
-    made = Sharing().nodes(2, gpu=1)
+    made = Shares().nodes(2, gpu=1)
     asks = {"kai.scheduler/numa-repair": "true"} if repair else {}
     gang = made.gang("g", 1, cpu=1, gpu_share=HALF, annotations=asks)
     made.full(gang)
@@ -140,7 +127,7 @@ def test_pod_on_a_gpu_that_nothing_holds_is_placed_anew_where_it_asks_for_repair
 
 
 def test_start_is_promised_for_the_end_of_the_last_pod_that_shares_a_gpu() -> None:
-    made = Sharing().nodes(1)
+    made = Shares().nodes(1)
     config = EngineConfig(gpu_sharing=True, actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
     deadlines = {f"p{hours}": hours * 3600 for hours in (2, 4)}
     for name, seconds in deadlines.items():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.model.group import PodSet, SliceLayer
 from kaicore.rules.model.node import HOSTNAME
@@ -31,31 +32,21 @@ def packed(cluster: Racks, priorities: Sequence[int | None]) -> None:
     run(cluster, cluster.cycle())
 
 
-def test_a_packed_rack_is_emptied_where_that_costs_least() -> None:
+@pytest.mark.parametrize(
+    ("priorities", "gone"),
+    [
+        pytest.param([1, 1, 0, 1, 0, 0, 1, 0], {"low4-0", "low5-0"}, id="the rack that costs least is emptied"),
+        pytest.param([0, 0, 0, 0, 0, None, 0, 0], {"low4-0"}, id="a rack with room left needs fewer victims"),
+        pytest.param([0, 9, 0, 9, 0, 9, 0, 9], set(), id="no rack would do"),
+    ],
+)
+def test_pods_of_one_rack_make_way_if_that_is_enough(priorities: Sequence[int | None], gone: set[str]) -> None:
     cluster = Racks()
-    packed(cluster, [1, 1, 0, 1, 0, 0, 1, 0])
+    packed(cluster, priorities)
     cluster.group("g", 2, asks("rack"), priority=5)
     result = cluster.cycle()
-    assert cluster.evicted(result) == {"low4-0": "Preempted", "low5-0": "Preempted"}
-    assert started(cluster, result) == {"g-0": "n4", "g-1": "n5"}
-
-
-def test_a_rack_with_room_left_needs_fewer_victims() -> None:
-    cluster = Racks()
-    packed(cluster, [0, 0, 0, 0, 0, None, 0, 0])
-    cluster.group("g", 2, asks("rack"), priority=5)
-    result = cluster.cycle()
-    assert cluster.evicted(result) == {"low4-0": "Preempted"}
-    assert set(started(cluster, result).values()) == {"n4", "n5"}
-
-
-def test_nothing_is_evicted_where_no_rack_would_do() -> None:
-    cluster = Racks()
-    packed(cluster, [0, 9, 0, 9, 0, 9, 0, 9])
-    cluster.group("g", 2, asks("rack"), priority=5)
-    result = cluster.cycle()
-    assert not result.evictions
-    assert not result.nominations
+    assert cluster.evicted(result) == dict.fromkeys(gone, "Preempted")
+    assert set(started(cluster, result).values()) == ({"n4", "n5"} if gone else set())
 
 
 def test_sub_groups_get_racks_of_their_own_from_one_block() -> None:
@@ -110,11 +101,7 @@ def consolidated(free: dict[str, int]) -> CycleResult:
     return cluster.cycle()
 
 
-def test_a_group_is_moved_to_as_narrow_a_domain() -> None:
-    result = consolidated({"n3": 2})
-    assert {one.name: one.fits_on for one in result.evictions} == {"pair-0": "n3", "pair-1": "n3"}
-
-
-def test_a_group_is_not_moved_to_a_wider_domain() -> None:
-    assert not consolidated({"n2": 1, "n3": 1}).evictions, "they share a node now"
-    assert not consolidated({"n2": 1, "n4": 1}).evictions
+@pytest.mark.parametrize(("free", "to"), [({"n3": 2}, "n3"), ({"n2": 1, "n3": 1}, ""), ({"n2": 1, "n4": 1}, "")])
+def test_pods_that_share_a_node_are_moved_to_one_and_to_no_wider_domain(free: dict[str, int], to: str) -> None:
+    result = consolidated(free)
+    assert {one.name: one.fits_on for one in result.evictions} == ({"pair-0": to, "pair-1": to} if to else {})
