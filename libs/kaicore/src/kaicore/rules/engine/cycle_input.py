@@ -75,13 +75,6 @@ class UnboundClaims(Protocol):
         """
 
 
-class GivenDevices(Protocol):
-    """Says what becomes of a placed pod's resource claims."""
-
-    def __call__(self, pod: Pod, claims: Sequence[GivenClaim]) -> PodDevices:
-        """Return what becomes of its claims (`claims`: what it gets for each claim that its class's demand wants)."""
-
-
 @dataclass(frozen=True, slots=True)
 class CycleInput:
     """The input of one cycle; nothing of it is changed.
@@ -105,7 +98,8 @@ class CycleInput:
         rejected_before: returns how often a node's kubelet has rejected pods of a class, by the node's name and the
             class's key.
         unbound_claims: returns what becomes of a placed pod's claims that are not bound yet.
-        given_devices: returns what becomes of a placed pod's resource claims.
+        given_devices: returns what becomes of a placed pod's resource claims, by what it gets for each claim that its
+            class's demand wants.
         cycle: id of the cycle, with which its decisions are recorded; empty where nothing is recorded.
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
@@ -146,7 +140,7 @@ class CycleInput:
     accounts: CycleQueues
     rejected_before: Callable[[str, str], int]
     unbound_claims: UnboundClaims
-    given_devices: GivenDevices
+    given_devices: Callable[[Pod, Sequence[GivenClaim]], PodDevices]
     cycle: str = ""
     waiting: int = 0
     resting: Sequence[RestingLine] = ()

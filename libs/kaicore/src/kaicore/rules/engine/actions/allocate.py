@@ -289,7 +289,8 @@ class Allocate(CycleAction):
             self._delaying.add(self._delay_shape(steps, class_counts))
             self._hold_back(steps, delays[0])
             return False
-        if placed is not None and not own and not self._may_fit_later(class_counts):
+        may_fit_later = (session.nodes.now.may_fit_later(session.pods.classes[key]) for key in class_counts)
+        if placed is not None and not own and not any(may_fit_later):
             if not constrained:
                 self._failures.add(class_counts)
             elif no_room:
@@ -347,11 +348,6 @@ class Allocate(CycleAction):
         session = self.session
         classes = {session.pods.key_of(member): session.pods.class_of(member) for member in members}
         return tuple(reason for key in sorted(classes) for reason in session.reasons_of_nodes(classes[key]))
-
-    def _may_fit_later(self, class_counts: Counter[str]) -> bool:
-        """Tell whether further placements of this cycle may let pods of these classes fit."""
-        session = self.session
-        return any(session.nodes.now.may_fit_later(session.pods.classes[key]) for key in class_counts)
 
     def _refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why queues do not let steps start together; empty if they do."""

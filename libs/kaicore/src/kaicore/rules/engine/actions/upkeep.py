@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from kaicore.rules.engine.actions.action import CycleAction
-from kaicore.rules.engine.cycle_input import FailedNode, MisalignedPod, NodeFailure
+from kaicore.rules.engine.cycle_input import MisalignedPod, NodeFailure
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session.session import Session
@@ -42,13 +42,15 @@ class Replace(CycleAction):
                 self._replace(workload, lost)
 
     def _is_lost(self, member: Member, workload: Workload) -> bool:
-        """Tell whether a pod's node has failed for its group."""
+        """Tell whether a pod's node has failed for its group: by itself, or as its pods there end or are missing."""
         node = self.session.cycle_input.failed_nodes[member.node]
         if not node.once_pods_end:
             return True
         if node.failure is NodeFailure.TAINTED:
             return not any(other.node == node.name for other in workload.active.values())
-        return _pods_end_on(node, workload)
+        leaving = (other for other in workload.leaving.values() if other.node == node.name)
+        terminating = any(other.pod.deletion_at is not None for other in leaving)
+        return terminating or not workload.satisfied(workload.counts)
 
     def _replace(self, workload: Workload, lost: Sequence[Member]) -> None:
         """Find places for lost pods, and evict those that are not leaving yet; or evict the whole group."""
@@ -84,19 +86,15 @@ class Replace(CycleAction):
         for member in workload.waiting.values():
             leaf = workload.leaf(member)
             arrived[leaf] = arrived.get(leaf, 0) + 1
-        stand_ins: list[Member] = []
+        stand_ins, minimums = list[Member](), {one.name: one.min_pods for one in workload.group.sets}
         for member in leaving:
             leaf = workload.leaf(member)
             deleted_at = member.pod.deletion_at
-            missing = self._minimum(workload, leaf) - workload.counts.get(leaf, 0) - arrived.get(leaf, 0)
+            missing = minimums[leaf] - workload.counts.get(leaf, 0) - arrived.get(leaf, 0)
             missing -= sum(workload.leaf(other) == leaf for other in stand_ins)
             if missing > 0 and (deleted_at is None or now < deleted_at * 1_000_000 + patience):
                 stand_ins.append(member)
         return stand_ins
-
-    @staticmethod
-    def _minimum(workload: Workload, leaf: str) -> int:
-        return next(one.min_pods for one in workload.group.sets if one.name == leaf)
 
     def _moved_along(
         self, workload: Workload, lost: Sequence[Member], stay: Sequence[Member]
@@ -133,14 +131,6 @@ class Replace(CycleAction):
             broken = {names[depth] for names in around if depth < len(names)} & topology.constraints.keys()
             if broken:
                 yield [one for one in stay if not broken.isdisjoint(workload.sets_around(one))]
-
-
-def _pods_end_on(node: FailedNode, workload: Workload) -> bool:
-    """Tell whether pods of a group terminate on a node, or have ended so that the group is below its minimum."""
-    terminating = any(
-        member.node == node.name and member.pod.deletion_at is not None for member in workload.leaving.values()
-    )
-    return terminating or not workload.satisfied(workload.counts)
 
 
 def _order_key(workload: Workload) -> tuple[int, int, str, str, str]:

@@ -75,9 +75,8 @@ class RoomFilter:
         self._columns = columns
         self._requests = {name: requests[name] for name in sorted(requests) if requests[name]}
         self._in_all = in_all
-        self._requested: Ints = np.array([columns.resources[name] for name in self._requests], np.int64)
-        self._requested_columns: list[int] = self._requested.tolist()
-        self._needs = list(zip(self._requested_columns, self._requests.values(), strict=True))
+        #: By column, how much of its resource.
+        self._needs = [(columns.resources[name], amount) for name, amount in self._requests.items()]
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
@@ -86,7 +85,7 @@ class RoomFilter:
             return np.array(list(map(self.fails, allocatable, used)), np.bool_)
         failing = np.zeros(len(rows), np.bool_)
         # Resource by resource: many times faster than any() over rows of few resources.
-        for column, amount in zip(self._requested_columns, self._requests.values(), strict=True):
+        for column, amount in self._needs:
             failing |= self._available_of(rows, column) < amount
         return failing
 
@@ -99,24 +98,17 @@ class RoomFilter:
 
     def counts(self, rows: Ints) -> Ints:
         """Return how many pods each row has room for; shape (rows,)."""
-        amounts = zip(self._requested_columns, self._requests.values(), strict=True)
-        most: Ints = np.minimum.reduce([self._available_of(rows, column) // amount for column, amount in amounts])
+        most: Ints = np.minimum.reduce([self._available_of(rows, column) // amount for column, amount in self._needs])
         return np.maximum(most, 0)
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
         """Yield one reason for each resource, in order of their names, of the nodes that are short of it first."""
-        available = self._available(rows)
+        available = np.stack([self._available_of(rows, column) for column, _ in self._needs], axis=1)
         for place, (resource, amount) in enumerate(self._requests.items()):
             short = available[:, place] < amount
             if np.count_nonzero(short):
                 yield self._reason(rows[short], available[short, place], resource)
                 rows, available = rows[~short], available[~short]
-
-    def _available(self, rows: Ints) -> Ints:
-        """Return how much there is of the requested resources; shape (rows, requested)."""
-        cells = rows[:, None], self._requested
-        allocatable: Ints = self._columns.allocatable[cells]
-        return allocatable if self._in_all else allocatable - self._columns.used[cells]
 
     def _available_of(self, rows: Ints, column: int) -> Ints:
         """Return how much there is of the resource of one column; shape (rows,)."""

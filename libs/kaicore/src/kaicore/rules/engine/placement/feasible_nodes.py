@@ -406,10 +406,6 @@ class FeasibleNodes:
         zoned: Ints = rows[self._columns.zones.zone_count[rows] > 0]
         return zoned if self._config.numa and not self._numa.asks_nothing else zoned[:0]
 
-    def doubts_about(self, row: int) -> object:
-        """Return a key that is equal for rows of one state about which the doubts are the same."""
-        return self._numa.doubts_about(row)
-
     def zones_take(self, row: int, *, created_at: int) -> bool:
         """Tell whether a row's kubelet admits a pod now, for certain and as the pod's own policy asks.
 

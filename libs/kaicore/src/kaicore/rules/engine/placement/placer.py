@@ -407,7 +407,7 @@ class Placer:
         """Return those of some rows where it depends on zones how many pods they take, by what they have in common."""
         rows, groups = feasible.by_zones(rows), dict[tuple[int, object], list[int]]()
         for row, state in zip(rows.tolist(), self.statement.states.states(rows).tolist(), strict=True):
-            groups.setdefault((state, feasible.doubts_about(row)), []).append(row)
+            groups.setdefault((state, feasible.filters.numa.doubts_about(row)), []).append(row)
         return [np.array(group, np.int64) for group in groups.values()]
 
     def kept_counts(self, sample: Member) -> Ints:

@@ -125,6 +125,14 @@ class RowStates:
         kinds: Ints = np.array(self.numbers.kinds_of_states, np.int64)[states]
         return kinds
 
+    def alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return one place of each kind of rows, and for each row the number of its kind."""
+        if len(rows) == 1:
+            # An explanation asks node by node.
+            return np.zeros(1, np.int64), np.zeros(1, np.int64)
+        _, first, which = np.unique(self.kinds(rows), return_index=True, return_inverse=True)
+        return first, which
+
     def states(self, rows: Ints) -> Ints:
         """Return the numbers of rows as `state` does."""
         states: Ints = self._states_array[rows]

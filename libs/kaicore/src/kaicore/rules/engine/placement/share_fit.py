@@ -326,7 +326,7 @@ class ShareFit:
         return 0 if self._pods_numa is None else self._pods_numa.zones(row)
 
     def _zones_of(self, rows: Ints) -> Ints:
-        _, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
+        first, which = self._states.alike(rows)
         zones: Ints = np.array([self._zones(row) for row in rows[first].tolist()], np.int64)[which]
         return zones
 

@@ -409,20 +409,8 @@ class Statement:
         )
         if charge is pod_charge.charge:
             return pod_charge
-        return PodCharge(
-            pod_charge.uid,
-            pod_charge.row,
-            pod_charge.requests,
-            charge,
-            releasing=pod_charge.releasing,
-            marks=pod_charge.marks,
-            volumes=pod_charge.volumes,
-            devices=pod_charge.devices,
-            arrival=pod_charge.arrival and msgspec.structs.replace(pod_charge.arrival, charge=charge),
-            gpus=pod_charge.gpus,
-            reserves=pod_charge.reserves,
-            hidden=pod_charge.hidden,
-        )
+        arrival = pod_charge.arrival and msgspec.structs.replace(pod_charge.arrival, charge=charge)
+        return msgspec.structs.replace(pod_charge, charge=charge, arrival=arrival)
 
     def _release(self, pod_charge: PodCharge) -> None:
         zones = self._columns.zones

@@ -482,8 +482,11 @@ class Outlook:
         self._have_queues_pass(self._least)
         # An end takes no right away: queues matter only where they do not let it start before any.
         self._is_owed = has_right(session, steps)
-        if not (self._is_owed or self._is_ever_owed(steps)):
-            return GiveUpReason.NOT_OWED
+        if not self._is_owed:
+            # Nor once all have ended: no node is looked at for that.
+            self._have_queues_pass(len(ends))
+            if not has_right(session, steps):
+                return GiveUpReason.NOT_OWED
         first = self._first(steps)
         if first is None:
             return GiveUpReason.NO_LONGER_FITS
@@ -523,11 +526,6 @@ class Outlook:
         self._passed_in_queues = [(self._least, session.accounts.savepoint())]
         self._ends = Ends(session, [*self._ends.each, *ends])
         return True
-
-    def _is_ever_owed(self, steps: Steps) -> bool:
-        """Tell whether queues have a right to start steps with all ended; no node is looked at for that."""
-        self._have_queues_pass(len(self._ends))
-        return has_right(self._session, steps)
 
     def _first(self, steps: Steps) -> int | None:
         """Return after how many moments steps fit first; None, with all passed, if they never do."""

@@ -110,7 +110,9 @@ class StepPlacer:
         for trial in trials:
             self.ranks.update(trial.asked.ranks)
             savepoint = placer.statement.savepoint()
-            outcome = self._try(trial, plans=plans)
+            # Where room is reserved for them, where all that waits with them fits, or by themselves.
+            kept = trial.as_nominated() or (self._as_planned(trial) if plans else None)
+            outcome = kept or trial.search()
             if not isinstance(outcome, Refused):
                 outcome = self._beside_those_that_may_stay(trial, outcome, savepoint)
             if isinstance(outcome, Refused):
@@ -190,11 +192,6 @@ class StepPlacer:
             leaves = tuple((workload.leaf(member), self._class_key(member)) for member in members)
             parts.append((id(topology.tree), topology.sets, tuple(sorted(leaves))))
         return tuple(parts)
-
-    def _try(self, trial: UnitTrial, *, plans: bool) -> list[Assignment] | Refused:
-        """Place pods where room is reserved for them, where all that waits with them fits, or by themselves."""
-        kept = trial.as_nominated() or (self._as_planned(trial) if plans else None)
-        return kept or trial.search()
 
     def _beside_those_that_may_stay(
         self, trial: UnitTrial, outcome: list[Assignment], savepoint: int

@@ -502,10 +502,8 @@ class RoomSearch:
         if pods > most:
             shortfall.pods = pods
             return set()
-        costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]
-        won = self._won
-        if won:
-            costs = [(lost_by_moving(session, one), one.key, one) for one in victims.victim_sets]
+        won, price = self._won, lost_by_moving if self._won else cost_of_moving
+        costs = [(price(session, one), one.key, one) for one in victims.victim_sets]
         total = sum(cost for cost, _, _ in costs)
         # Room that is there once pods that leave are gone costs nothing.
         if not costs or total < (won or self._gain):

@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -150,12 +151,9 @@ class _Capacities:
 
     def cost(self, rows: Ints) -> int:
         """Return what it costs about that rows take all pods: the victims on the cheapest, each set once."""
-        lacking = self._wanted[self._main] - int(self._free[self._main][rows].sum())
+        by_cost = self._by_cost(rows)
         total, counted = 0, set[tuple[str, ...]]()
-        for row, gain in self._by_cost(rows):
-            if lacking <= 0:
-                break
-            lacking -= gain
+        for row, _ in by_cost[: self._fewest(rows, by_cost)]:
             for victim_set in self._victims_of(row):
                 if victim_set.key[1:] not in counted:
                     counted.add(victim_set.key[1:])
@@ -164,19 +162,18 @@ class _Capacities:
 
     def growing(self, rows: Ints) -> Iterator[Ints]:
         """Yield rows where pods may be evicted: the fewest of the cheapest that may do, then more, at last all."""
-        ordered = [row for row, _ in self._by_cost(rows)]
-        lacking = self._wanted[self._main] - int(self._free[self._main][rows].sum())
-        first = 0
-        for _, gain in self._by_cost(rows):
-            if lacking <= 0:
-                break
-            lacking -= gain
-            first += 1
-        count = max(first, 1)
+        by_cost = self._by_cost(rows)
+        ordered, count = [row for row, _ in by_cost], max(self._fewest(rows, by_cost), 1)
         while count < len(ordered):
             yield np.array(ordered[:count], np.int64)
             count *= 2
         yield np.array(ordered, np.int64)
+
+    def _fewest(self, rows: Ints, by_cost: Sequence[tuple[int, int]]) -> int:
+        """Return of how many rows, the cheapest first, the victims may be enough; of all if they never are."""
+        lacking = self._wanted[self._main] - int(self._free[self._main][rows].sum())
+        gained = accumulate((gain for _, gain in by_cost), initial=0)
+        return next((count for count, gain in enumerate(gained) if gain >= lacking), len(by_cost))
 
     def _by_cost(self, rows: Ints) -> list[tuple[int, int]]:
         """Return the rows where evicting may help, with how many more pods each takes; cheapest for a pod first."""

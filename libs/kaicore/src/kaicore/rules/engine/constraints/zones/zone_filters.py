@@ -1,7 +1,6 @@
 """Filters by zones: admission by the kubelet, and admission in the way that the pod's own policy asks for."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from kaicore.rules.engine.constraints.node_filter import node_reason
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.share_fit import ShareFit
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
 from kaicore.rules.numa.columns import Flags, Ints
@@ -62,22 +62,12 @@ class AdmissionFilter:
     def _alike(self, rows: Ints) -> tuple[Ints, Ints]:
         if self._on_empty and len(rows) > 1:
             return self._states.alike_when_empty(rows)
-        return _alike(self._states, rows)
+        return self._states.alike(rows)
 
     def _refusal(self, row: int) -> Refusal:
         refusal = self._numa.refusal(row, on_empty=self._on_empty)
         assert refusal is not None, "only rows that are refused have reasons"
         return refusal
-
-
-class SharedOn(Protocol):
-    """A share of a class, as far as a policy asks for its zones (`ShareFit`)."""
-
-    def alike(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return one place of each kind of rows, and for each row the number of its kind."""
-
-    def stray(self, row: int) -> Stray | None:
-        """Say what of a pod would be otherwise on a row than its own policy asks."""
 
 
 class OwnPolicyFilter:
@@ -91,7 +81,7 @@ class OwnPolicyFilter:
         *,
         policy: PodNumaPolicy,
         on_empty: bool = False,
-        share: SharedOn | None = None,
+        share: ShareFit | None = None,
     ) -> None:
         """Args:
         numa: what kubelets make of the class.
@@ -132,7 +122,7 @@ class OwnPolicyFilter:
                 yield node_reason(self._columns, NumaPolicyUntold, alike, detail)
 
     def _alike(self, rows: Ints) -> tuple[Ints, Ints]:
-        return _alike(self._states, rows) if self._share is None else self._share.alike(rows)
+        return (self._share or self._states).alike(rows)
 
     def _stray(self, row: int) -> Stray | None:
         if self._share is not None:
@@ -147,12 +137,3 @@ def history_gap(columns: NodeColumns, row: int) -> str:
     if not count:
         return ""
     return f"history incomplete since position {int(zones.unknown_since[row])}: zones of {count} pods unknown"
-
-
-def _alike(states: RowStates, rows: Ints) -> tuple[Ints, Ints]:
-    """Return one place of each kind of rows, and for each row the number of its kind."""
-    if len(rows) == 1:
-        # An explanation asks node by node.
-        return np.zeros(1, np.int64), np.zeros(1, np.int64)
-    _, first, which = np.unique(states.kinds(rows), return_index=True, return_inverse=True)
-    return first, which
