@@ -8,22 +8,24 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import MOST_ENDS, Remedies
 from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
+from kaicore.rules.groups.labels import KAI_POD_GROUP, KAI_QUEUE_LABEL, SIGS_POD_GROUP
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Owner, PodRules, PodTerm, QosClass
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.given.cluster.factory import GI, amounts, container, pod
 from tests.given.cluster.hierarchy import queue
+from tests.given.cluster.sharing_cluster import ON, SharingCluster
 from tests.given.work.workloads import Workloads
 from tests.unit.engine.test_queues_in_cycles import cluster_of, of
 
 
-def helps(cluster: Workloads, group: str) -> tuple[Reason, ...]:
+def helps(cluster: Workloads, group: str, config: EngineConfig | None = None) -> tuple[Reason, ...]:
     """The time when a group would become schedulable, of a pod alone or a gang, by its name."""
-    given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
+    config = config or EngineConfig()
+    given = cycle_input(cluster.state, config, now=cluster.state.recorded_at)
     key = f"{SIGS_POD_GROUP}/default/{group}"
-    return Remedies(given, EngineConfig()).of(key if key in given.workloads else f"Pod/default/{group}").reasons
+    return Remedies(given, config).of(key if key in given.workloads else f"Pod/default/{group}").reasons
 
 
 def nodes(*zones: dict[str, int], count: int = 1, **kwargs: object) -> Workloads:
@@ -301,6 +303,16 @@ def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
     (remedy,) = Remedies(given, EngineConfig()).of(f"{KAI_POD_GROUP}/default/g").reasons
     assert str(remedy) == "would become schedulable if cpu ≤ 8 per pod (such as n0)"
+
+
+def test_limit_of_a_queue_that_parts_of_gpus_use_up_is_passed_once_a_pod_with_a_part_has_ended() -> None:
+    cluster = SharingCluster()
+    cluster.queues(queue("a", limit=1))
+    for name, milli in (("large", 700), ("small", 300), ("new", 500)):
+        cluster.share(name, milli, labels={KAI_QUEUE_LABEL: "a"}, created_at=len(cluster.state.pods))
+        cluster.turn()
+    expected = "would become schedulable if Pod default/large ends (on n0)"
+    assert [str(reason) for reason in helps(cluster, "new", ON)] == [expected]
 
 
 def test_room_that_is_kept_for_others_is_not_free() -> None:

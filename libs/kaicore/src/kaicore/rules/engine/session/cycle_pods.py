@@ -63,27 +63,32 @@ class CyclePods:
 
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
-        if class_of is None:
-            members = tuple(members)
-            total = self.requests_of_classes(self.class_counts(members))
-            if SHARED_GPU in total:
-                # What a placed pod has of GPUs, and not what it was expected to have before its node was known.
-                beyond = sum(self._beyond_expected(member) for member in members if member.gpus)
-                return total | {SHARED_GPU: total[SHARED_GPU] + beyond}
-            return total
-        return _total((pod_class, 1) for pod_class in map(class_of, members))
+        if class_of is not None:
+            return self._total((pod_class, 1) for pod_class in map(class_of, members))
+        members = tuple(members)
+        total = self.requests_of_classes(self.class_counts(members))
+        if SHARED_GPU in total:
+            # What a placed pod has of GPUs, and not what it was expected to have before its node was known.
+            beyond = sum(self._beyond_expected(member) for member in members if member.gpus)
+            return total | {SHARED_GPU: total[SHARED_GPU] + beyond}
+        return total
 
     def requests_of_classes(self, class_counts: Mapping[str, int]) -> Amounts:
         """Return what so many pods of each class request in all; not to be changed."""
         alike = tuple(class_counts.items())
         total = self._requests.get(alike)
-        if total is not None:
-            return total
-        total = self._requests[alike] = _total((self.classes[key], count) for key, count in class_counts.items())
-        shared = sum(self._parts(self.classes[key]) * count for key, count in class_counts.items())
-        if shared:
-            total[SHARED_GPU] = shared
+        if total is None:
+            total = self._requests[alike] = self._total((self.classes[key], count) for key, count in alike)
         return total
+
+    def _total(self, counts: Iterable[tuple[PodClass, int]]) -> Amounts:
+        total: Amounts = {}
+        shared = 0
+        for pod_class, count in counts:
+            for resource, amount in pod_class.requests.items():
+                total[resource] = total.get(resource, 0) + amount * count
+            shared += self._parts(pod_class) * count
+        return total | {SHARED_GPU: shared} if shared else total
 
     def _parts(self, pod_class: PodClass) -> int:
         """Return the parts of GPUs that a pod of a class asks for, in thousandths; of the smallest GPU at most."""
@@ -112,11 +117,3 @@ class CyclePods:
     @cached_property
     def _sizes(self) -> PodSizes:
         return PodSizes(self._input.columns)
-
-
-def _total(counts: Iterable[tuple[PodClass, int]]) -> Amounts:
-    total: Amounts = {}
-    for pod_class, count in counts:
-        for resource, amount in pod_class.requests.items():
-            total[resource] = total.get(resource, 0) + amount * count
-    return total
