@@ -16,7 +16,7 @@ from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import PlacementStrategy
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import Placer
-from kaicore.rules.engine.policies.builtin import IdleDevices, PackedNodes, SpreadPods
+from kaicore.rules.engine.policies.builtin import PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.cycle_policies import guarded
 from kaicore.rules.engine.session.session import Session
@@ -241,13 +241,3 @@ def test_fullness_said_once_decides_as_the_same_said_after_each_charge(strategy:
     clusters = [busy_cluster((Wanted, kind), strategy, seed) for kind in (Third, ThirdAgain)]
     once, again = (decided_by(made) for made in clusters)
     assert once == again
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_idle_devices_named_in_the_settings_decide_as_by_themselves(seed: int) -> None:
-    clusters = [busy_cluster(kinds, PlacementStrategy.BINPACK, seed) for kinds in ((), (IdleDevices,))]
-    for made in clusters:
-        # Of shares and recent work, the band has other rules, which no policy can repeat.
-        made.config = msgspec.structs.replace(made.config, recent_work_days=0, gpu_sharing=False)
-    by_itself, named = (decided_by(made) for made in clusters)
-    assert named == by_itself

@@ -53,8 +53,7 @@ def test_budget_does_not_count_a_pod_that_does_not_run_yet() -> None:
 @pytest.mark.parametrize(("of_queue", "reason"), [("a", EvictionReason.PREEMPTED), ("b", EvictionReason.RECLAIMED)])
 def test_group_before_its_minimum_runtime_is_not_evicted(of_queue: str, reason: EvictionReason) -> None:
     runtimes = {"preempt_min_runtime_us": 60 * SECOND, "reclaim_min_runtime_us": 60 * SECOND}
-    cluster = gpu_nodes(1)
-    cluster.queues(*(queue(name, quota=quota, **runtimes) for name, quota in (("a", 0), ("b", 8))))
+    cluster = gpu_nodes(1).queues(*(queue(name, quota=quota, **runtimes) for name, quota in (("a", 0), ("b", 8))))
     cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, labels={QUEUE_LABEL: "a"})))
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, labels={QUEUE_LABEL: of_queue}))
     cluster.now += 59 * SECOND
@@ -64,8 +63,7 @@ def test_group_before_its_minimum_runtime_is_not_evicted(of_queue: str, reason: 
 
 
 def test_pods_above_the_minimum_have_no_minimum_runtime() -> None:
-    cluster = gpu_nodes(1)
-    cluster.queues(queue("a", quota=8, preempt_min_runtime_us=60 * SECOND))
+    cluster = gpu_nodes(1).queues(queue("a", quota=8, preempt_min_runtime_us=60 * SECOND))
     cluster.full(cluster.gang("low", 2, least=1, cpu=1, gpu=4, labels={QUEUE_LABEL: "a"}))
     cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "a"}))
     (eviction,) = cluster.cycle().evictions
@@ -98,8 +96,7 @@ def test_pods_are_not_moved_where_any_are_to_be_spread(
     for node in ("n0", "n1"):
         cluster.runs(f"half-{node}", node, 4, owner=OWNER)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
-    result = cluster.cycle(EngineConfig(placement_strategy=gpu, cpu_placement_strategy=cpu))
-    assert len(result.evictions) == moved
+    assert len(cluster.cycle(EngineConfig(placement_strategy=gpu, cpu_placement_strategy=cpu)).evictions) == moved
 
 
 def test_search_ends_after_search_steps() -> None:
@@ -142,8 +139,7 @@ def test_search_for_one_group_leaves_steps_for_the_next() -> None:
     ],
 )
 def test_first_action_of_the_configuration_decides(actions: tuple[Action, ...], reason: EvictionReason | None) -> None:
-    cluster = gpu_nodes(2)
-    cluster.queues(*(queue(name, quota=quota) for name, quota in (("a", 8), ("b", 4))))
+    cluster = gpu_nodes(2).queues(*(queue(name, quota=quota) for name, quota in (("a", 8), ("b", 4))))
     for node in ("n0", "n1"):
         cluster.runs(f"half-{node}", node, 4, owner=OWNER, labels={QUEUE_LABEL: "b"})
     cluster.add_pod(pod("whole", cpu=1, gpu=8, labels={QUEUE_LABEL: "a"}))
@@ -152,8 +148,7 @@ def test_first_action_of_the_configuration_decides(actions: tuple[Action, ...], 
 
 
 def test_what_a_queue_is_owed_is_not_taken_though_more_is_promised_than_there_is() -> None:
-    cluster = gpu_nodes(2)
-    cluster.queues(*(queue(name, quota=8) for name in ("a", "b", "c")))
+    cluster = gpu_nodes(2).queues(*(queue(name, quota=8) for name in ("a", "b", "c")))
     for node, name in (("n0", "a"), ("n1", "b")):
         for number in range(2):
             cluster.runs(f"{name}{number}", node, 4, labels={QUEUE_LABEL: name})

@@ -307,12 +307,7 @@ def test_moved_pods_come_first_among_equals_when_they_come_again() -> None:
     for name in ("heavy", "light"):
         before = cluster.state.pods[f"uid-{name}"].pod
         cluster.delete_pod(before)
-        again_at = cluster.now // 1_000_000 + 1
-        cluster.add_pod(
-            msgspec.structs.replace(
-                before, uid=f"{before.uid}-2", name=f"{name}-2", node_name="", phase="Pending", created_at=again_at
-            )
-        )
+        comes_again(cluster, before)
     kept = {name: cluster.state.pods[f"uid-{name}-2"].nomination for name in ("heavy", "light")}
     assert {name: one.node for name, one in kept.items() if one is not None} == {"heavy": "n1", "light": "n0"}
     for number in range(4):
@@ -571,8 +566,7 @@ _EVICTION = {
 
 
 def test_a_pod_that_was_taken_and_put_back_loses_what_it_lost_before() -> None:
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=64, gpu=8)
+    cluster = Workloads().add_node("n0", cpu=64, gpu=8)
     for name in ("a", "b"):
         owner = msgspec.structs.replace(OWNER, name=name, uid=f"uid-of-{name}")
         cluster.add_pod(pod(name, cpu=1, gpu=2, node_name="n0", phase="Running", start_time=1, owner=owner))

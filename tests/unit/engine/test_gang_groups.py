@@ -75,8 +75,7 @@ def test_a_budget_of_one_keeps_all() -> None:
 
 
 def test_lone_pod_is_cheaper_and_pods_that_are_not_needed_stay() -> None:
-    cluster = running()
-    cluster.add_node("n3", cpu=2)
+    cluster = running().add_node("n3", cpu=2)
     cluster.add_pod(pod("single", cpu=2, priority=0, node_name="n3", phase="Running"))
     cluster.add_pod(pod("high", cpu=2, priority=9))
     assert evicted(cluster) == {"single"}
@@ -189,5 +188,4 @@ def test_no_room_is_kept_for_one_of_two_gangs_while_there_is_none_for_the_other(
 def test_room_for_one_of_two_gangs_is_not_kept_when_the_other_has_gone() -> None:
     cluster = kept_for_both()
     cluster.delete_pod(cluster.state.pods["uid-a-0"].pod)
-    result = cluster.cycle()
-    assert [(one.name, one.reason) for one in result.cleared] == [("b-0", ClearReason.NO_LONGER_FITS)]
+    assert [(one.name, one.reason) for one in cluster.cycle().cleared] == [("b-0", ClearReason.NO_LONGER_FITS)]

@@ -99,8 +99,7 @@ def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
     cluster.members("g", [3], cpu=1)
     assert not cluster.cycle().evictions
     cluster.now += 6_000_000
-    result = cluster.cycle()
-    assert cluster.evicted(result) == {"g-1": EvictionReason.STALE_GANG, "g-2": EvictionReason.STALE_GANG}
+    assert cluster.evicted(cluster.cycle()) == {"g-1": EvictionReason.STALE_GANG, "g-2": EvictionReason.STALE_GANG}
     assert not cluster.cycle().evictions, "decided once"
 
 

@@ -45,8 +45,7 @@ def test_pods_whose_job_would_fail_are_not_moved(spec: dict[str, Any], failed: i
     cluster.runs("train-0", "n0", 4, owner=train)
     cluster.runs("other-0", "n1", 4, owner=other)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
-    result = cluster.cycle()
-    assert set(cluster.evicted(result)) == ({"train-0"} if moves else set())
+    assert set(cluster.evicted(cluster.cycle())) == ({"train-0"} if moves else set())
     if not moves:
         reasons = pending_reasons(cluster.state.pods["uid-whole"], cluster.state)
         (annotations,) = [reason for reason in reasons if reason.code == "JobWouldFail"]

@@ -329,8 +329,7 @@ RULES = [
 @pytest.mark.parametrize("case", RULES, ids=lambda case: case.about)
 def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> None:
     queues = [one.split() for one in case.queues.split(", ")]
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=64, gpu=case.node or sum(int(quota) for _, quota, _ in queues))
+    cluster = Workloads().add_node("n0", cpu=64, gpu=case.node or sum(int(quota) for _, quota, _ in queues))
     wire = {"metadata": {"name": "rules", "uid": "u"}, "spec": {"rules": case.rules}}
     configs = [normalize_preemption_config(msgspec.convert(wire, PlainObject))]
     named = [

@@ -23,6 +23,7 @@ from kaicore.rules.model.pod import (
     Toleration,
 )
 from kaicore.rules.model.selector import PodSelector, Requirement
+from msgspec.structs import replace
 
 from tests.given.cluster.factory import Cluster, node, pod
 
@@ -157,21 +158,10 @@ def test_pod_rules_allow_the_expected_nodes(case: Case) -> None:
         rules = case.rules
         if rules is not None and rules.spread:
             # Otherwise the one node would be the only domain.
-            free = tuple(_ignoring_affinity(constraint) for constraint in rules.spread)
-            rules = PodRules(spread=free)
+            rules = PodRules(spread=tuple(replace(one, honor_affinity=False) for one in rules.spread))
         cluster.add_pod(pod("p", cpu=1, labels=case.labels, rules=rules, node_affinity=here))
         possible += list(placed(cluster).values())
     assert " ".join(possible) == case.may
-
-
-def _ignoring_affinity(constraint: SpreadConstraint) -> SpreadConstraint:
-    return SpreadConstraint(
-        constraint.max_skew,
-        constraint.topology_key,
-        constraint.selector,
-        min_domains=constraint.min_domains,
-        honor_affinity=False,
-    )
 
 
 def test_spread_counts_nodes_that_the_pod_may_go_to_unless_told_otherwise() -> None:
@@ -254,8 +244,7 @@ def test_rules_follow_changed_labels_of_pods_and_namespaces() -> None:
     of_team = PodSelector((), (Requirement("team", "Exists"),), (Requirement("app", "In", ("db",)),))
     cluster.add_pod(pod("p", cpu=1, rules=PodRules(affinity=(PodTerm(ZONE, of_team),))))
     assert why(cluster) == {"PodAffinity": (2, ZONE)}
-    namespace = Namespace("u", "team", "1", {"team": "x"})
-    cluster.record("namespace/team", payloads.NamespaceObserved(namespace))
+    cluster.record("namespace/team", payloads.NamespaceObserved(Namespace("u", "team", "1", {"team": "x"})))
     assert placed(cluster) == {"p": "a1"}
     cluster.add_pod(pod("q", cpu=1, rules=PodRules(affinity=(PodTerm(ZONE, of_team),))))
     running(cluster, "other", "a1", namespace="team", labels={"app": "web"})

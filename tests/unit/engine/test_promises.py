@@ -55,6 +55,11 @@ def promised(result: CycleResult, name: str) -> RoomPromised:
     return reason
 
 
+def why_given_up(result: CycleResult, name: str) -> str:
+    (reason,) = (one for one in reasons(result, name) if isinstance(one, PromiseGivenUp))
+    return reason.cause
+
+
 @pytest.fixture
 def rooms() -> Rooms:
     """Two of four nodes are taken for two and for four hours, and a gang of three pods waits for the first."""
@@ -132,8 +137,7 @@ def test_promise_is_given_up_when_its_nodes_are_gone(rooms: Rooms) -> None:
     rooms.record("node/d", payloads.NodeDeleted("uid-d", "d"))
     rooms.pods("long", hours=9)
     result = rooms.cycle(_ALLOCATE)
-    (given_up,) = (one for one in reasons(result, "gang") if isinstance(one, PromiseGivenUp))
-    assert given_up.cause == GiveUpReason.NO_LONGER_FITS
+    assert why_given_up(result, "gang") == GiveUpReason.NO_LONGER_FITS
     assert list(rooms.placed(result)) == ["long"], "nothing is kept any more"
 
 
@@ -145,8 +149,7 @@ def test_group_of_higher_priority_passes_and_takes_the_promise_over(rooms: Rooms
     rooms.pods("urgent-gang", 4, priority=1000)
     result = rooms.cycle(_ALLOCATE)
     assert promised(result, "urgent-gang").nodes == 4
-    (given_up,) = (one for one in reasons(result, "gang") if isinstance(one, PromiseGivenUp))
-    assert given_up.cause == GiveUpReason.HIGHER_PRIORITY
+    assert why_given_up(result, "gang") == GiveUpReason.HIGHER_PRIORITY
 
 
 def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
@@ -161,8 +164,7 @@ def test_room_without_limits_is_held_for_so_long_and_then_given_up() -> None:
     rooms.now += held.hold_us
     result = rooms.cycle(held)
     assert list(rooms.placed(result)) == ["short"]
-    (given_up,) = (one for one in reasons(result, "gang") if isinstance(one, PromiseGivenUp))
-    assert given_up.cause == GiveUpReason.EXPIRED
+    assert why_given_up(result, "gang") == GiveUpReason.EXPIRED
     assert any(isinstance(one, PromiseGivenUp) for one in reasons(rooms.cycle(held), "gang")), "not again at once"
 
 
@@ -328,8 +330,7 @@ def test_more_starts_than_may_be_promised_are_given_up(rooms: Rooms) -> None:
     rooms.cycle(_CONSERVATIVE)
     result = rooms.cycle(_ALLOCATE)
     assert promised(result, "gang")
-    (given_up,) = (one for one in reasons(result, "whole") if isinstance(one, PromiseGivenUp))
-    assert given_up.cause == GiveUpReason.ANOTHER
+    assert why_given_up(result, "whole") == GiveUpReason.ANOTHER
 
 
 def test_promise_stays_on_its_nodes_and_its_gang_starts_where_it_fits_first() -> None:

@@ -76,8 +76,7 @@ def met(name: str, message: str = "", **more: Any) -> ProvisioningCondition:
 
 
 def a_gang_that_lacks_a_node(**spec: Any) -> Requests:
-    cluster = Requests(hashes=True)
-    cluster.add_node("n1", cpu=4)
+    cluster = Requests(hashes=True).add_node("n1", cpu=4)
     cluster.gang("gang", 2, cpu=3, **spec)
     return cluster
 
@@ -137,8 +136,7 @@ def test_where_room_comes_free_meanwhile_the_gang_starts_there_and_the_request_g
     cluster = a_gang_that_lacks_a_node()
     cluster.cycle(ON)
     cluster.add_node("other", cpu=4)
-    placed = cluster.cycle(ON)
-    assert {one.provisioning_request for one in placed.placements} == {""}, "no autoscaler was at it"
+    assert {one.provisioning_request for one in cluster.cycle(ON).placements} == {""}, "no autoscaler was at it"
     assert withdrawn(cluster.cycle(ON)) == ["Started"]
 
 
@@ -306,8 +304,7 @@ def test_a_pod_that_goes_before_the_request_is_recorded_drops_it() -> None:
 
 
 def test_no_nodes_are_asked_for_where_a_queue_or_the_pods_themselves_are_in_the_way() -> None:
-    cluster = Requests()
-    cluster.add_node("n1", cpu=4)
+    cluster = Requests().add_node("n1", cpu=4)
     queue = Queue(name="small", uid="u", shares={"cpu": QueueShare(quota=2000, limit=2000)})
     cluster.record("queue/small", payloads.QueueObserved(queue))
     cluster.gang("over", 2, cpu=3, group={"queue": "small"})
@@ -318,8 +315,7 @@ def test_no_nodes_are_asked_for_where_a_queue_or_the_pods_themselves_are_in_the_
 
 
 def test_no_nodes_are_asked_for_where_pods_make_way_or_are_leaving_anyway() -> None:
-    cluster = Requests()
-    cluster.add_node("n1", cpu=4)
+    cluster = Requests().add_node("n1", cpu=4)
     cluster.full(cluster.gang("low", 2, cpu=2, group={"priority": 1}))
     cluster.gang("high", 2, cpu=2, group={"priority": 9})
     result = cluster.cycle(ON)
@@ -329,8 +325,7 @@ def test_no_nodes_are_asked_for_where_pods_make_way_or_are_leaving_anyway() -> N
 
 
 def test_pods_that_start_one_by_one_are_left_to_the_autoscaler_unless_they_choose_a_class() -> None:
-    cluster = Requests()
-    cluster.add_node("n1", cpu=1)
+    cluster = Requests().add_node("n1", cpu=1)
     cluster.gang("alone", 2, least=0, cpu=3)
     assert cluster.cycle(ON).provisioning == ()
     cluster.gang("chosen", 2, least=0, cpu=3, group={"provisioning_class": SCALE_UP})
@@ -345,8 +340,7 @@ def test_pods_that_start_one_by_one_are_left_to_the_autoscaler_unless_they_choos
 def test_a_group_chooses_its_class_among_those_that_the_settings_allow() -> None:
     config = EngineConfig(provisioning=ProvisioningConfig(SCALE_UP, (CHECK,), {"ValidUntilSeconds": "600"}))
     chosen = {"check": CHECK, "without": "none", "unknown": "queued-provisioning.gke.io"}
-    cluster = Requests()
-    cluster.add_node("n1", cpu=1)
+    cluster = Requests().add_node("n1", cpu=1)
     for name, wanted in chosen.items():
         cluster.gang(name, 2, cpu=3, annotations={PROVISIONING_CLASS_ANNOTATION: wanted})
     result = cluster.cycle(config)
@@ -372,8 +366,7 @@ def test_requests_are_withdrawn_when_the_setting_goes_and_those_of_other_shards_
 
 
 def test_a_gang_of_more_classes_than_a_request_holds_says_so() -> None:
-    cluster = Requests()
-    cluster.add_node("n1", cpu=1)
+    cluster = Requests().add_node("n1", cpu=1)
     cluster.gang("gang", 1, least=33, cpu=2)
     for number in range(1, 33):
         cluster.members("gang", [number], cpu=2 + number)
@@ -385,8 +378,7 @@ def test_a_gang_of_more_classes_than_a_request_holds_says_so() -> None:
 
 
 def test_what_a_gang_grows_by_is_not_asked_for() -> None:
-    cluster = Requests()
-    cluster.add_node("n1", cpu=4)
+    cluster = Requests().add_node("n1", cpu=4)
     cluster.gang("gang", 4, least=2, cpu=2)
     assert len(cluster.cycle(ON).placements) == 2
     assert cluster.cycle(ON).provisioning == ()

@@ -252,8 +252,7 @@ def test_reasons_with_one_queue_name_no_shares() -> None:
 
 def five_slots(*queues: Any) -> Workloads:
     """One node of five GPUs, on two of which a1 runs: it belongs to the first queue, and its priority is the lowest."""
-    cluster = cluster_of(*queues, nodes=0)
-    cluster.add_node("n0", cpu=64, gpu=5)
+    cluster = cluster_of(*queues, nodes=0).add_node("n0", cpu=64, gpu=5)
     cluster.full(cluster.gang("a1", 2, cpu=1, gpu=1, labels={QUEUE_LABEL: queues[0].name}))
     return cluster
 

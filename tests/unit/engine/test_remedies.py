@@ -306,8 +306,7 @@ def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:
 
 
 def test_limit_of_a_queue_that_parts_of_gpus_use_up_is_passed_once_a_pod_with_a_part_has_ended() -> None:
-    cluster = SharingCluster()
-    cluster.queues(queue("a", limit=1))
+    cluster = SharingCluster().queues(queue("a", limit=1))
     for name, milli in (("large", 700), ("small", 300), ("new", 500)):
         cluster.share(name, milli, labels={KAI_QUEUE_LABEL: "a"}, created_at=len(cluster.state.pods))
         cluster.turn()

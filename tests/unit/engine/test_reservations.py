@@ -34,8 +34,7 @@ def reservation(cluster: Workloads, begins: float, hours: float = 4, **fields: A
 
 def cluster_with(begins: float, hours: float = 4, **fields: Any) -> Workloads:
     """One node with 8 GPUs, reserved for queue lab unless fields say otherwise."""
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=64, gpu=8, labels={"rack": "a"})
+    cluster = Workloads().add_node("n0", cpu=64, gpu=8, labels={"rack": "a"})
     for name, parent in (("department", ""), ("lab", "department"), ("other", "department")):
         cluster.record(f"queue/{name}", payloads.QueueObserved(Queue(name, uid=f"uid-{name}", parent=parent)))
     one = reservation(cluster, begins, hours, **fields)
@@ -93,8 +92,7 @@ def test_work_starts_on_reserved_nodes_if_it_may_be_there_for_as_long_as_it_runs
 
 
 def test_pods_of_one_class_are_told_apart_by_their_limits_and_the_free_node_takes_the_long_one() -> None:
-    cluster = cluster_with(2)
-    cluster.add_node("n1", cpu=64, gpu=2)
+    cluster = cluster_with(2).add_node("n1", cpu=64, gpu=2)
     for name, hours in (("short", 1), ("long", 3), ("longer", 9), ("none", 0)):
         cluster.add_pod(pod(name, gpu=2, active_deadline_s=hours * 3600))
     placed = cluster.placed(cluster.cycle())
@@ -290,8 +288,7 @@ def draining(cluster: Workloads, by: float, *, begins: float = -1) -> None:
 
 def crowded() -> Workloads:
     """A gang of two on n0, a pod of another owner there; n1 has room for two of the three."""
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=64, gpu=6)
+    cluster = Workloads().add_node("n0", cpu=64, gpu=6)
     labels = {"app": "spared"}
     cluster.full(cluster.gang("g", 2, gpu=2, labels=labels), cluster.add_pod(pod("lone", gpu=2, labels=labels)))
     cluster.add_node("n1", cpu=64, gpu=4)
@@ -301,9 +298,8 @@ def crowded() -> Workloads:
 def test_drained_node_loses_at_once_what_can_go_on_elsewhere_and_the_rest_in_time() -> None:
     cluster = crowded()
     draining(cluster, 1)
-    result = cluster.cycle()
     # There is room for the gang, and not for the third pod.
-    assert cluster.evicted(result) == {"g-0": "Drained", "g-1": "Drained"}
+    assert cluster.evicted(cluster.cycle()) == {"g-0": "Drained", "g-1": "Drained"}
     assert not cluster.cycle().evictions
     due = next_due(cluster.state, EngineConfig(), now=cluster.now)
     assert due is not None
@@ -314,8 +310,7 @@ def test_drained_node_loses_at_once_what_can_go_on_elsewhere_and_the_rest_in_tim
 
 @pytest.mark.parametrize("owner", [None, OWNER], ids=["alone", "with a controller"])
 def test_drained_pod_goes_on_elsewhere_at_once_only_if_a_controller_makes_it_anew(owner: Owner | None) -> None:
-    cluster = Workloads()
-    cluster.add_nodes(1, cpu=64, gpu=2)
+    cluster = Workloads().add_nodes(1, cpu=64, gpu=2)
     cluster.full(cluster.add_pod(pod("lone", gpu=2, owner=owner)))
     cluster.add_node("n1", cpu=64, gpu=2)
     draining(cluster, 1)

@@ -32,13 +32,12 @@ class ZonedSharing(Sharing):
     def observe(self, group: str, zone: str) -> None:
         """The reservation pod of a group is there, and is observed with the GPU of a zone."""
         one = self.reservation_pod(group)
-        self.report(one, on_zone(zone, {GPU: 1}, "resource-reservation"), init=())
+        self.report(one, on_zone(zone, {GPU: 1}, "resource-reservation"), node=one.node_name, init=())
 
 
 def open_both(config: EngineConfig = ON) -> ZonedSharing:
     """Of a node's GPUs that of zone 0 has 0.3 free, and that of zone 1 0.5; zone 0 has 2 CPUs, zone 1 has 16."""
-    made = ZonedSharing()
-    made.add_node("n0", NARROW, WIDE)
+    made = ZonedSharing().add_node("n0", NARROW, WIDE)
     made.share("first", 700)
     made.share("second", 500, created_at=1)
     assert made.zones(made.cycle(config)) == {"first": "n0/0", "second": "n0/1"}
@@ -73,8 +72,7 @@ def test_share_gets_the_gpu_of_another_zone_where_its_own_has_none_left() -> Non
 
 @pytest.mark.parametrize("strategy", list(PlacementStrategy))
 def test_share_goes_to_the_node_where_its_cpus_and_its_gpu_are_of_one_zone(strategy: PlacementStrategy) -> None:
-    made = ZonedSharing()
-    made.add_node("a-apart", NARROW, BARE)
+    made = ZonedSharing().add_node("a-apart", NARROW, BARE)
     made.add_node("b-aligned", amounts(cpu=4, memory=32, gpu=0), WIDE)
     made.add_node("c-apart", NARROW, BARE)
     config = EngineConfig(gpu_sharing=True, placement_strategy=strategy)
@@ -89,8 +87,7 @@ def test_gpu_counts_where_its_reservation_pod_was_observed() -> None:
     made.observe(first, "node-1")
     made.observe(second, "node-0")
     made.share("wide", 200, cpu=6, created_at=2)
-    placed = made.cycle(ON)
-    assert [part.group for one in placed.placements for part in one.gpus] == [first]
+    assert [part.group for one in made.cycle(ON).placements for part in one.gpus] == [first]
 
 
 #: The pod's own policy and the resources that it names, its CPUs, and whether the node takes it.
@@ -112,8 +109,7 @@ def asking(policy: str, resources: str = "") -> dict[str, str]:
 @pytest.mark.parametrize("case", OWN.values(), ids=OWN)
 def test_own_policy_counts_the_shared_gpu_as_any_device(case: tuple[str, str, int, bool]) -> None:
     policy, resources, cpu, taken = case
-    made = ZonedSharing()
-    made.add_node("n0", NARROW, BARE)
+    made = ZonedSharing().add_node("n0", NARROW, BARE)
     made.share("first", 500)
     made.cycle(ON)
     made.share("second", 200, cpu=cpu, annotations=asking(policy, resources), created_at=1)
@@ -126,8 +122,7 @@ def test_own_policy_counts_the_shared_gpu_as_any_device(case: tuple[str, str, in
 
 
 def test_own_policy_of_one_zone_opens_a_gpu_of_it_rather_than_share_that_of_another() -> None:
-    made = ZonedSharing()
-    made.add_node("n0", amounts(cpu=16, memory=32, gpu=2), amounts(cpu=2, memory=32, gpu=1))
+    made = ZonedSharing().add_node("n0", amounts(cpu=16, memory=32, gpu=2), amounts(cpu=2, memory=32, gpu=1))
     made.share("first", 900)
     made.cycle(ON)
     made.share("second", 500, cpu=2, annotations=asking("single-numa-node"), created_at=1)
@@ -136,16 +131,14 @@ def test_own_policy_of_one_zone_opens_a_gpu_of_it_rather_than_share_that_of_anot
 
 
 def test_wish_prefers_the_node_where_cpus_and_the_shared_gpu_are_of_one_zone() -> None:
-    made = ZonedSharing()
-    made.add_node("a-apart", NARROW, BARE)
+    made = ZonedSharing().add_node("a-apart", NARROW, BARE)
     made.add_node("b-aligned", amounts(cpu=4, memory=32, gpu=0), WIDE)
     made.share("one", 300, cpu=6, annotations=asking("best-effort"))
     assert made.placed(made.cycle(UNSCORED)) == {"one": "b-aligned"}
 
 
 def test_two_shared_gpus_of_a_pod_without_exclusive_cpus_are_of_one_zone_where_it_asks_so() -> None:
-    made = ZonedSharing()
-    made.add_node("a-apart", WIDE, WIDE)
+    made = ZonedSharing().add_node("a-apart", WIDE, WIDE)
     made.add_node("b-together", amounts(cpu=16, memory=32, gpu=2), BARE)
     share, annotations = GpuShare(milli=500, devices=2), asking("single-numa-node", GPU)
     made.add_pod(pod("two", cpu=1, qos="Burstable", gpu_share=share, annotations=annotations))
@@ -153,8 +146,7 @@ def test_two_shared_gpus_of_a_pod_without_exclusive_cpus_are_of_one_zone_where_i
 
 
 def test_pod_misses_its_own_policy_once_its_reservation_pod_is_observed_on_another_zone() -> None:
-    made = ZonedSharing()
-    made.add_node("n0", WIDE, WIDE)
+    made = ZonedSharing().add_node("n0", WIDE, WIDE)
     one = made.share("one", 300, cpu=2, annotations=asking("single-numa-node"))
     (placed,) = made.cycle(ON).placements
     (part,) = placed.gpus
@@ -166,8 +158,7 @@ def test_pod_misses_its_own_policy_once_its_reservation_pod_is_observed_on_anoth
 
 
 def test_pod_away_from_its_gpu_says_so() -> None:
-    made = ZonedSharing()
-    made.add_node("n0", NARROW, BARE)
+    made = ZonedSharing().add_node("n0", NARROW, BARE)
     made.share("near", 300)
     made.share("far", 300, cpu=6, created_at=1)
     made.cycle(ON)

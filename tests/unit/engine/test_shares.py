@@ -132,8 +132,7 @@ def test_whole_gpu_and_share_never_have_the_same_gpu() -> None:
 def test_gang_of_shares_starts_as_a_whole_or_not_at_all() -> None:
     made = Shares().nodes(1)
     made.gang("g", 5, cpu=1, gpu_share=GpuShare(milli=500))
-    result = made.cycle()
-    assert not list(result.decisions)
+    assert not list(made.cycle().decisions)
     assert made.state.columns.gpus.unused() == []
     made.gang("h", 4, cpu=1, gpu_share=GpuShare(milli=500))
     result = made.cycle()
@@ -152,8 +151,7 @@ def test_cycle_with_shares_replays_and_groups_are_named_alike() -> None:
 
 
 def test_zone_of_the_gpu_is_predicted_and_charged_before_it_is_seen() -> None:
-    made = Shares()
-    made.add_node("n0", ZONE, ZONE)
+    made = Shares().add_node("n0", ZONE, ZONE)
     made.share("a", 500)
     made.share("b", 600, created_at=1)
     made.cycle()
@@ -284,12 +282,10 @@ def test_gpu_is_not_opened_where_only_the_slot_for_the_pod_itself_is_left() -> N
 
 @pytest.mark.parametrize("strategy", list(PlacementStrategy))
 def test_shares_are_not_kept_off_nodes_with_gpus(strategy: PlacementStrategy) -> None:
-    made = Shares()
-    made.add_node("a-without", cpu=64)
+    made = Shares().add_node("a-without", cpu=64)
     made.nodes(2)
     made.share("a", 500)
-    result = made.cycle(msgspec.structs.replace(ON, placement_strategy=strategy))
-    assert made.placed(result) == {"a": "n0"}
+    assert made.placed(made.cycle(msgspec.structs.replace(ON, placement_strategy=strategy))) == {"a": "n0"}
 
 
 def test_queues_count_parts_exactly() -> None:
@@ -309,8 +305,7 @@ def test_queues_count_parts_exactly() -> None:
 
 @pytest.mark.parametrize("sharing", [True, False])
 def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> None:
-    made = Shares()
-    made.queues(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250))
+    made = Shares().queues(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250))
     tree = made.state.queue_registry.tree_of(EngineConfig(gpu_sharing=sharing))
     number = tree.find("q")
     assert number is not None
@@ -341,8 +336,7 @@ def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
 
 
 def test_memory_that_waits_counts_in_its_queue_as_the_part_of_the_smallest_gpu_and_then_as_what_it_holds() -> None:
-    made = Shares()
-    made.add_node("small", cpu=64, gpu=1, labels={"nvidia.com/gpu.memory": "40000"})
+    made = Shares().add_node("small", cpu=64, gpu=1, labels={"nvidia.com/gpu.memory": "40000"})
     made.add_node("large", cpu=64, gpu=1, labels={"size": "large", "nvidia.com/gpu.memory": "80000"})
     made.queues(queue("a", limit=2))
     selector = {"size": "large"}

@@ -156,8 +156,7 @@ def test_groups_that_share_a_constraint_are_in_one_domain() -> None:
     for name, others in (("a", ("a", "b")), ("b", ("a", "b"))):
         cluster.group(name, 2, asks("block", together=True), together=others)
     cluster.group("filler", 1, asks("block"), gpu=1)
-    result = cluster.cycle()
-    assert len({one.domains["block"] for one in result.placements if one.name[:2] in ("a-", "b-")}) == 1
+    assert len({one.domains["block"] for one in cluster.cycle().placements if one.name[:2] in ("a-", "b-")}) == 1
 
 
 def test_a_group_starts_together_with_another_or_not_at_all() -> None:
@@ -195,8 +194,7 @@ def test_preferred_nodes_come_first_within_a_domain_and_between_equal_ones(
         if soft == "taint" and number not in good:
             cluster.becomes(f"n{number}", taints=(Taint("spot", "PreferNoSchedule"),))
     cluster.group("g", len(expected), constraint, rules=PREFERS if soft == "affinity" else None)
-    result = cluster.cycle(EngineConfig(topology_strategy=strategy))
-    assert set(cluster.placed(result).values()) == expected
+    assert set(cluster.placed(cluster.cycle(EngineConfig(topology_strategy=strategy))).values()) == expected
 
 
 def test_preferred_nodes_attract_no_pods_to_a_domain_with_more_room_than_needed() -> None:
@@ -211,9 +209,7 @@ def test_preferred_nodes_attract_no_pods_to_a_domain_with_more_room_than_needed(
 def test_the_strategy_chooses_among_domains(strategy: TopologyStrategy, rack: str) -> None:
     cluster = Racks(4)
     config = EngineConfig(topology_strategy=strategy)
-    result = cluster.cycle(config)
     cluster.group("alone", 1, gpu=2)
     cluster.run(*[cluster.state.pods[one.uid].pod for one in cluster.cycle(config).placements])
     cluster.group("g", 1, asks("rack"), gpu=2)
-    result = cluster.cycle(config)
-    assert cluster.racks_of(result) == [rack]
+    assert cluster.racks_of(cluster.cycle(config)) == [rack]

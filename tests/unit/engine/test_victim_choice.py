@@ -139,8 +139,7 @@ def test_a_team_keeps_its_quota_where_another_of_its_department_is_over() -> Non
 
 def test_the_queues_order_is_looked_at_again_after_each_group_that_was_helped() -> None:
     """Both are owed four by a third: each is given two, instead of the first all that it asks for."""
-    cluster = nodes(4)
-    cluster.queues(*(queue(name, quota=quota) for name, quota in (("a", 4), ("b", 4), ("c", 0))))
+    cluster = nodes(4).queues(*(queue(name, quota=quota) for name, quota in (("a", 4), ("b", 4), ("c", 0))))
     for number in range(4):
         cluster.add_pod(a_pod(Runs(f"c{number}", "n0", 1, queue="c"), now=cluster.now))
     for name in "ab":
@@ -189,8 +188,7 @@ def test_of_equal_victims_the_one_that_loses_least_work_goes(checkpoints: dict[s
 
 
 def test_eviction_for_a_limit_records_the_queue_and_the_pod_that_came_next() -> None:
-    cluster = nodes(16)
-    cluster.queues(queue("q", quota=8, limit=8))
+    cluster = nodes(16).queues(queue("q", quota=8, limit=8))
     for one in (Runs("a", "n0", 4, queue="q"), Runs("b", "n0", 4, queue="q")):
         cluster.add_pod(a_pod(one, now=cluster.now))
     cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "q"}))
