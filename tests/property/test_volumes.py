@@ -9,6 +9,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
+from msgspec.structs import replace
 
 from tests.given.cluster.storage import claim, storage, using, volume
 from tests.given.examples import examples
@@ -98,7 +99,7 @@ class Story:
         for uid in state.waiting:
             (use, *more) = state.pods[uid].pod.claims
             asked = book.claims[f"default/{use.name}"]
-            if more or len(book.users(asked.key)) > 1 or asked.bound:
+            if more or book.users.is_shared(asked.key) or asked.bound:
                 continue
             assert asked.storage_class == "local"
             assert not any(
@@ -136,27 +137,10 @@ class Story:
         book = self.cluster.state.constraints.volumes
         asked, given = book.claims[f"default/{name}"], book.volumes[volume_name]
         assert given.claim in ("", asked.key)
-        claim(
-            self.cluster,
-            name,
-            storage_class=asked.storage_class,
-            request=asked.request,
-            access_modes=asked.access_modes,
-            volume=volume_name,
-            bound=True,
-        )
-        volume(
-            self.cluster,
-            volume_name,
-            storage_class=given.storage_class,
-            capacity=given.capacity,
-            access_modes=given.access_modes,
-            node_affinity=given.node_affinity,
-            phase="Bound",
-            claimed=True,
-            claim=asked.key,
-            claim_uid=asked.uid,
-        )
+        bound = replace(asked, volume=volume_name, bound=True)
+        self.cluster.record(f"pvc/{name}", payloads.PersistentVolumeClaimObserved(bound))
+        held = replace(given, phase="Bound", claimed=True, claim=asked.key, claim_uid=asked.uid)
+        self.cluster.record(f"pv/{volume_name}", payloads.PersistentVolumeObserved(held))
 
 
 def play(made: list[dict[str, Any]], happenings: list[Any], **fixed: int) -> Story:
