@@ -88,7 +88,7 @@ def test_row_by_itself_is_ranked_as_many_at_once_are(
 
     class Compared(FeasibleNodes):
         def _look_at_all(self) -> None:
-            rows = np.flatnonzero(self._eligible)
+            rows = np.flatnonzero(self.eligible)
             compared.append((self._evaluated(rows).tolist(), [self._score(row) for row in rows.tolist()]))
             super()._look_at_all()
             together = self._ranking.by_row.copy()

@@ -117,7 +117,7 @@ async def test_states_behind_the_end_are_kept_so_that_a_step_back_reads_no_snaps
     past = PastStates(log, C)
     await KeptState(log, C, past=past).current()
     assert len(past._passed) >= 3
-    monkeypatch.setattr(past_states, "read_state", None)
+    monkeypatch.setattr("kaicore.analysis.replay.log_states.read_state", None)
     for position in (SIZE - 1, SIZE - 35, SIZE - 5):
         assert encode_state(await past.at(position)) == folded()[position]
 
