@@ -12,6 +12,8 @@ _DIALECTS = "tests/unit/kube/test_share_dialects.py"
 _SIMULATED = "tests/unit/trial/simulation/test_share_dialects.py"
 _KAI = "tests/unit/trial/simulation/test_kai_gpu_sharing.py"
 _VICTIMS = "tests/unit/trial/simulation/test_kai_gpu_victims.py"
+_CASES = f"{_VICTIMS}::test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say"
+_WITHOUT_VICTIMS = f"{_KAI}::test_manifests_of_kais_cases_come_out_as_there"
 _TRANSLATED = f"{_DIALECTS}::test_virtual_gpus_become_a_share_that_no_kubelet_is_asked_for"
 _REFUSED = f"{_DIALECTS}::test_virtual_gpus_that_cannot_be_carried_out_are_refused_by_field_with_what_to_do"
 
@@ -44,8 +46,8 @@ ROWS: tuple[ShareRow, ...] = (
         "as KAI",
         (
             f"{_NORMALIZE}::test_share_of_a_gpu_is_read_as_thousandths_or_mib",
-            f"{_KAI}::test_manifests_of_kais_cases_come_out_as_there",
-            f"{_VICTIMS}::test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say",
+            _WITHOUT_VICTIMS,
+            _CASES,
         ),
     ),
     *(
@@ -71,7 +73,7 @@ ROWS: tuple[ShareRow, ...] = (
         "queues count 3 GPUs, as KAI",
         (
             f"{_NORMALIZE}::test_mig_devices_are_ordinary_resources",
-            f"{_VICTIMS}::test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say",
+            _CASES,
         ),
     ),
     ShareRow(
@@ -82,7 +84,7 @@ ROWS: tuple[ShareRow, ...] = (
     ShareRow(
         "shares of MIG devices",
         "refused, as KAI",
-        (f"{_KAI}::test_manifests_of_kais_cases_come_out_as_there",),
+        (_WITHOUT_VICTIMS,),
     ),
     ShareRow(
         "claims with [consumable capacity](device-conformance.md)",
@@ -92,8 +94,6 @@ ROWS: tuple[ShareRow, ...] = (
 )
 
 
-_CASES = f"{_VICTIMS}::test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say"
-_SPREAD = f"{_KAI}::test_a_gpu_that_is_open_comes_before_an_empty_node_also_where_pods_are_spread"
 _MEMORY = (
     "tests/unit/engine/test_shares.py"
     "::test_memory_that_waits_counts_in_its_queue_as_the_part_of_the_smallest_gpu_and_then_as_what_it_holds"
@@ -103,16 +103,8 @@ _MEMORY = (
 DEVIATIONS: tuple[ShareRow, ...] = (
     ShareRow("victims that lose equally much", "the first by name goes", (_CASES,)),
     ShareRow("one pod, or two that share a GPU", "one goes", (_CASES,)),
-    ShareRow(
-        "pods are spread",
-        "open GPUs first",
-        (_SPREAD,),
-    ),
-    ShareRow(
-        "whole GPUs beside MIG devices",
-        "given",
-        (f"{_KAI}::test_a_whole_gpu_beside_mig_devices_is_given",),
-    ),
+    ShareRow("pods are spread", "open GPUs first", (f"{_KAI}::test_shares_are_spread",)),
+    ShareRow("whole GPUs beside MIG devices", "given", (_WITHOUT_VICTIMS,)),
     ShareRow("nodes with MIG by annotation", "take more", (_CASES,)),
     ShareRow("`gpu-memory` that waits", "part of the smallest GPU", (_MEMORY,)),
 )

@@ -9,506 +9,276 @@ from pathlib import Path
 import pytest
 
 from tests.given.logs.simulating import document_of, world_of
-from tests.given.work.kai_shares import BUILD, ON, TRAIN, Work, half, mig_node, nodes, outcome, queue
+from tests.given.work.kai_shares import ON, Case, cases, outcome
 
-M = 100
-MIG = "mig-1g.10gb"
+ENDING = """
+a share waits for the part of one that ends | gpus 1, q 2
+    a fraction 0.5 node0 g0 build -> node0 g0
+    b fraction 0.5 node0 g0 ending -> node0 g0
+    c fraction 0.5 build -> kept node0
+GPU memory waits for the node's memory, its GPU not open yet | gpus 1 memory 100 ram 2000, q 1
+    a cpu 1 node0 build ending ram=1000 -> node0
+    b memory 50 build ram=1500 -> kept node0
+GPU memory waits for the node's memory, its GPU shared already | gpus 1 memory 100 ram 2000, q 1
+    a memory 25 node0 g0 build ram=1000 -> node0 g0
+    b cpu 1 node0 build ending ram=500 -> node0
+    c memory 50 build ram=750 -> kept node0
+a GPU with a share that ends is a whole GPU later | gpus 2, q 2
+    a fraction 0.5 node0 g1 ending -> node0 g1
+    x gpus 1 -> node0
+    y gpus 1 -> kept node0
+two shares of one GPU that end are one GPU later | gpus 2, q 2
+    a fraction 0.5 node0 g1 ending -> node0 g1
+    b fraction 0.5 node0 g1 ending -> node0 g1
+    x gpus 1 -> node0
+    y gpus 1 -> kept node0
+shares of two GPUs that end are two GPUs later | gpus 2, q 2
+    a fraction 0.5 node0 g0 ending -> node0 g0
+    b fraction 0.5 node0 g1 ending -> node0 g1
+    x gpus 1 -> kept node0
+    y gpus 1 -> kept node0
+a GPU with another share stays shared | gpus 2, q 2
+    a fraction 0.5 node0 g1 ending -> node0 g1
+    b fraction 0.5 node0 g1 -> node0 g1
+    x gpus 1 -> node0
+    y gpus 1 -> InsufficientResource
+"""
 
+CONSOLIDATION = """
+memory moves to free a GPU | gpus 2 memory 100, q 2
+    a memory 30 node0 g0 -> CONSOLIDATED node0 g1
+    b memory 40 node0 g1 -> node0 g1
+    c memory 80 -> node0 new-0
+memory does not fit | gpus 2 memory 100, q 2
+    a memory 60 node0 g0 -> node0 g0
+    b memory 50 node0 g1 -> node0 g1
+    c memory 80 -> NoPartOfGpu
+memory moves over quota | gpus 2 memory 100, q 1
+    a memory 20 node0 g0 -> CONSOLIDATED node0 g1
+    b memory 20 node0 g1 -> node0 g1
+    c memory 90 -> node0 new-0
+a share moves for a share | gpus 2 memory 100, q 1
+    a fraction 0.5 node0 g0 -> CONSOLIDATED node0 g1
+    b fraction 0.5 node0 g1 -> node0 g1
+    c fraction 0.7 -> node0 new-0
+a share moves for a GPU | gpus 2 memory 100, q 1
+    a fraction 0.5 node0 g0 -> CONSOLIDATED node0 g1
+    b fraction 0.5 node0 g1 -> node0 g1
+    c gpus 1 -> node0
+shares do not fit for a GPU | gpus 2 memory 100, q 1
+    a fraction 0.5 node0 g0 -> node0 g0
+    b fraction 0.6 node0 g1 -> node0 g1
+    c gpus 1 -> InsufficientResource
+shares do not fit for a share | gpus 2 memory 100, q 1
+    a fraction 0.5 node0 g0 -> node0 g0
+    b fraction 0.6 node0 g1 -> node0 g1
+    c fraction 0.8 -> NoPartOfGpu
+three shares on one GPU, two tasks on the others | gpus 1+1+1 memory 100, q 3
+    a memory 25 node0 g0 -> CONSOLIDATED node2 g2
+    b memory 30 node1 g1 -> CONSOLIDATED node2 g2
+    c memory 35 node2 g2 -> node2 g2
+    x memory 85 -> node0 new-0
+    y memory 85 -> node1 new-1
+a share moves to another node for a whole GPU | gpus 1+1 memory 100, q 2
+    a memory 20 node0 g0 -> CONSOLIDATED node1 g1
+    b memory 25 node1 g1 -> node1 g1
+    c gpus 1 -> node0
+"""
 
-def share(name: str, part: str, on: str, group: str, priority: int = TRAIN, *, queue: str = "q") -> Work:
-    return Work(name, part, on, (group,), priority, queue)
+PREEMPTION = """
+memory preempts memory beside a whole GPU | gpus 2 memory 100, q 2
+    a gpus 1 node0 -> node0
+    b memory 50 node0 g1 -> PREEMPTED
+    c memory 60 build -> node0 new-0
+a whole GPU preempts a share, not a whole GPU | gpus 2, q 2
+    a gpus 1 node0 -> node0
+    b fraction 0.5 node0 g1 -> PREEMPTED
+    c gpus 1 build -> node0
+a share preempts a share, not a whole GPU | gpus 2, q 2
+    a gpus 1 node0 -> node0
+    b fraction 0.5 node0 g1 -> PREEMPTED
+    c fraction 0.6 build -> node0 new-0
+a whole GPU preempts a whole one rather than two shares | gpus 2, q 2
+    a fraction 0.5 node0 g0 -> node0 g0
+    b gpus 1 node0 -> PREEMPTED
+    c fraction 0.5 node0 g0 -> node0 g0
+    d gpus 1 build -> node0
+memory preempts memory | gpus 1 memory 100, q 1
+    a memory 60 node0 g0 -> PREEMPTED
+    c memory 55 build -> node0 new-0
+of two shares the lower priority is enough | gpus 1 memory 100, q 1
+    a memory 30 node0 g0 -> node0 g0
+    b memory 50 node0 g0 49 -> PREEMPTED
+    c memory 55 build -> node0 g0
+memory preempts all of a GPU's memory | gpus 1 memory 100, q 1
+    a memory 100 node0 g0 -> PREEMPTED
+    c memory 50 build -> node0 new-0
+two tasks preempt on two GPUs | gpus 2 memory 100, q 2
+    a memory 70 node0 g0 -> PREEMPTED
+    b memory 80 node0 g1 -> PREEMPTED
+    x memory 80 build -> node0 new-0
+    y memory 80 build -> node0 new-1
+the same priority preempts nothing | gpus 1 memory 100, q 1
+    a memory 60 node0 g0 -> node0 g0
+    c memory 50 -> NoPartOfGpu
+"""
 
+RECLAIM = """
+a share within the fair share by weights | gpus 4, q 1 weight 3, p 2
+    a gpus 1 node0 -> node0
+    b fraction 0.5 node0 g0 -> node0 g0
+    c fraction 0.5 -> node0 g0
+    d gpus 2 node0 p -> node0
+    e fraction 0.5 node0 g0 p -> RECLAIMED
+a whole GPU reclaims a share, not a whole GPU | gpus 2, p 1, q 1
+    a gpus 1 node0 p -> node0
+    b fraction 0.5 node0 g0 p -> RECLAIMED
+    c gpus 1 -> node0
+one share of a GPU is enough | gpus 2, p 1, q 1
+    a gpus 1 node0 p -> node0
+    b fraction 0.5 node0 g0 p -> RECLAIMED
+    c fraction 0.5 node0 g0 p -> node0 g0
+    d fraction 0.4 -> node0 g0
+all shares of one GPU | gpus 2, p 1, q 1
+    a gpus 1 node0 p -> RECLAIMED
+    b fraction 0.5 node0 g1 p -> node0 g1
+    c fraction 0.5 node0 g1 p -> node0 g1
+    d fraction 0.8 -> node0 new-0
+nothing is reclaimed beyond the quota | gpus 2, p 1, q 1
+    a gpus 1 node0 p -> node0
+    b fraction 0.5 node0 g0 p -> node0 g0
+    c fraction 0.5 node0 g0 -> node0 g0
+    d fraction 0.8 -> NoPartOfGpu
+a GPU that is promised as a whole gets no share | gpus 3, p 2, q 1
+    a gpus 2 node0 p -> node0
+    b fraction 0.5 node0 g0 p ending -> node0 g0
+    c fraction 0.5 p -> NoPartOfGpu
+    d gpus 1 -> kept node0
+memory within the fair share | gpus 1 memory 100, p 0.5, q 0.5
+    a memory 90 node0 g0 p -> RECLAIMED
+    c memory 40 -> node0 new-0
+the lower priority is enough, though on another node | gpus 1+1 memory 100, p 1, q 1
+    a memory 60 node0 g0 p -> node0 g0
+    b memory 80 node1 g1 49 p -> RECLAIMED
+    c memory 30 node0 g0 -> node0 g0
+    d memory 50 -> node1 new-0
+two of three by priority | gpus 1 memory 100, p 0.2, q 0.8
+    a memory 20 node0 g0 p -> node0 g0
+    b memory 30 node0 g0 49 p -> RECLAIMED
+    c memory 40 node0 g0 48 p -> RECLAIMED
+    d memory 80 -> node0 g0
+nothing of a queue at its quota | gpus 1 memory 100, p 0.5, q 0.5
+    a memory 50 node0 g0 p -> node0 g0
+    c memory 60 -> NoPartOfGpu
+all of a GPU's memory for half of it | gpus 1 memory 100, p 0.5, q 0.5
+    a memory 100 node0 g0 p -> RECLAIMED
+    c memory 50 -> node0 new-0
+a share moves to where it fits, and one is reclaimed of none | gpus 1+1, p 0, r 0, q 2
+    a fraction 0.5 node0 g0 p -> CONSOLIDATED node1 g1
+    b fraction 0.5 node1 g1 r -> node1 g1
+    c gpus 1 -> node0
+one of two shares that fit nowhere else | gpus 1+1, p 0, r 0, q 2
+    a fraction 0.7 node0 g0 p -> RECLAIMED
+    b fraction 0.7 node1 g1 r -> node1 g1
+    c gpus 1 -> node0
+two tasks on an idle and a reclaimed GPU | gpus 1+1, p 0, q 2
+    a fraction 0.7 node0 g0 p -> RECLAIMED
+    x gpus 1 -> node1
+    y gpus 1 -> node0
+two shares beside one and in place of one | gpus 1+1, p 0, q 2
+    a fraction 0.7 node0 g0 p -> RECLAIMED
+    b fraction 0.3 node1 g1 -> node1 g1
+    x fraction 0.7 -> node1 g1
+    y fraction 0.7 -> node0 new-0
+"""
 
-def waits(name: str, ask: str, priority: int = TRAIN, *, queue: str = "q") -> Work:
-    return Work(name, ask, priority=priority, queue=queue)
-
-
-def ends(name: str, group: str, part: str = "fraction 0.5") -> Work:
-    return Work(name, part, "node0", (group,), TRAIN, leaving=True)
-
-
-def two(p: float = 1, q: float = 1) -> str:
-    return queue(p, "p") + queue(q)
-
-
-STAYS, MOVED = "node0 g0", "CONSOLIDATED node0 g1"
-
-ENDING = [
-    (
-        "a share waits for the part of one that ends",
-        nodes(1) + queue(2),
-        [half("a", "g0"), ends("b", "g0"), waits("c", "fraction 0.5", BUILD)],
-        {"a": "node0 g0", "b": "node0 g0", "c": "kept node0"},
-    ),
-    (
-        "GPU memory waits for the node's memory, its GPU not open yet",
-        nodes(1, memory=M, ram="2000") + queue(1),
-        [Work("a", "cpu 1", "node0", leaving=True, memory=1000), Work("b", "memory 50", memory=1500)],
-        {"a": "node0", "b": "kept node0"},
-    ),
-    (
-        "GPU memory waits for the node's memory, its GPU shared already",
-        nodes(1, memory=M, ram="2000") + queue(1),
-        [
-            Work("a", "memory 25", "node0", ("g0",), memory=1000),
-            Work("b", "cpu 1", "node0", leaving=True, memory=500),
-            Work("c", "memory 50", memory=750),
-        ],
-        {"a": "node0 g0", "b": "node0", "c": "kept node0"},
-    ),
-    (
-        "a GPU with a share that ends is a whole GPU later",
-        nodes(2) + queue(2),
-        [ends("a", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
-        {"a": "node0 g1", "x": "node0", "y": "kept node0"},
-    ),
-    (
-        "two shares of one GPU that end are one GPU later",
-        nodes(2) + queue(2),
-        [ends("a", "g1"), ends("b", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
-        {"a": "node0 g1", "b": "node0 g1", "x": "node0", "y": "kept node0"},
-    ),
-    (
-        "shares of two GPUs that end are two GPUs later",
-        nodes(2) + queue(2),
-        [ends("a", "g0"), ends("b", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
-        {"a": "node0 g0", "b": "node0 g1", "x": "kept node0", "y": "kept node0"},
-    ),
-    (
-        "a GPU with another share stays shared",
-        nodes(2) + queue(2),
-        [ends("a", "g1"), share("b", "fraction 0.5", "node0", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
-        {"a": "node0 g1", "b": "node0 g1", "x": "node0", "y": "InsufficientResource"},
-    ),
-]
-
-CONSOLIDATION = [
-    (
-        title,
-        nodes(2, memory=M) + queue(quota),
-        [share("a", left, "node0", "g0"), share("b", right, "node0", "g1"), waits("c", ask)],
-        {"a": a, "b": "node0 g1", "c": c},
-    )
-    for title, quota, left, right, ask, a, c in (
-        ("memory moves to free a GPU", 2, "memory 30", "memory 40", "memory 80", MOVED, "node0 new-0"),
-        ("memory does not fit", 2, "memory 60", "memory 50", "memory 80", STAYS, "NoPartOfGpu"),
-        ("memory moves over quota", 1, "memory 20", "memory 20", "memory 90", MOVED, "node0 new-0"),
-        ("a share moves for a share", 1, "fraction 0.5", "fraction 0.5", "fraction 0.7", MOVED, "node0 new-0"),
-        ("a share moves for a GPU", 1, "fraction 0.5", "fraction 0.5", "gpus 1", MOVED, "node0"),
-        ("shares do not fit for a GPU", 1, "fraction 0.5", "fraction 0.6", "gpus 1", STAYS, "InsufficientResource"),
-        ("shares do not fit for a share", 1, "fraction 0.5", "fraction 0.6", "fraction 0.8", STAYS, "NoPartOfGpu"),
-    )
-] + [
-    (
-        "three shares on one GPU, two tasks on the others",
-        nodes(1, 1, 1, memory=M) + queue(3),
-        [
-            share("a", "memory 25", "node0", "g0"),
-            share("b", "memory 30", "node1", "g1"),
-            share("c", "memory 35", "node2", "g2"),
-            waits("x", "memory 85"),
-            waits("y", "memory 85"),
-        ],
-        {
-            "a": "CONSOLIDATED node2 g2",
-            "b": "CONSOLIDATED node2 g2",
-            "c": "node2 g2",
-            "x": "node0 new-0",
-            "y": "node1 new-1",
-        },
-    ),
-    (
-        "a share moves to another node for a whole GPU",
-        nodes(1, 1, memory=M) + queue(2),
-        [share("a", "memory 20", "node0", "g0"), share("b", "memory 25", "node1", "g1"), waits("c", "gpus 1")],
-        {"a": "CONSOLIDATED node1 g1", "b": "node1 g1", "c": "node0"},
-    ),
-]
-
-PREEMPTION = [
-    (
-        "memory preempts memory beside a whole GPU",
-        nodes(2, memory=M) + queue(2),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN),
-            share("b", "memory 50", "node0", "g1"),
-            waits("c", "memory 60", BUILD),
-        ],
-        {"a": "node0", "b": "PREEMPTED", "c": "node0 new-0"},
-    ),
-    (
-        "a whole GPU preempts a share, not a whole GPU",
-        nodes(2) + queue(2),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN),
-            share("b", "fraction 0.5", "node0", "g1"),
-            waits("c", "gpus 1", BUILD),
-        ],
-        {"a": "node0", "b": "PREEMPTED", "c": "node0"},
-    ),
-    (
-        "a share preempts a share, not a whole GPU",
-        nodes(2) + queue(2),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN),
-            share("b", "fraction 0.5", "node0", "g1"),
-            waits("c", "fraction 0.6", BUILD),
-        ],
-        {"a": "node0", "b": "PREEMPTED", "c": "node0 new-0"},
-    ),
-    (
-        "a whole GPU preempts a whole one rather than two shares",
-        nodes(2) + queue(2),
-        [
-            share("a", "fraction 0.5", "node0", "g0"),
-            Work("b", "gpus 1", "node0", priority=TRAIN),
-            share("c", "fraction 0.5", "node0", "g0"),
-            waits("d", "gpus 1", BUILD),
-        ],
-        {"a": "node0 g0", "b": "PREEMPTED", "c": "node0 g0", "d": "node0"},
-    ),
-    (
-        "memory preempts memory",
-        nodes(1, memory=M) + queue(1),
-        [share("a", "memory 60", "node0", "g0"), waits("c", "memory 55", BUILD)],
-        {"a": "PREEMPTED", "c": "node0 new-0"},
-    ),
-    (
-        "of two shares the lower priority is enough",
-        nodes(1, memory=M) + queue(1),
-        [
-            share("a", "memory 30", "node0", "g0"),
-            share("b", "memory 50", "node0", "g0", TRAIN - 1),
-            waits("c", "memory 55", BUILD),
-        ],
-        {"a": "node0 g0", "b": "PREEMPTED", "c": "node0 g0"},
-    ),
-    (
-        "memory preempts all of a GPU's memory",
-        nodes(1, memory=M) + queue(1),
-        [share("a", "memory 100", "node0", "g0"), waits("c", "memory 50", BUILD)],
-        {"a": "PREEMPTED", "c": "node0 new-0"},
-    ),
-    (
-        "two tasks preempt on two GPUs",
-        nodes(2, memory=M) + queue(2),
-        [
-            share("a", "memory 70", "node0", "g0"),
-            share("b", "memory 80", "node0", "g1"),
-            waits("x", "memory 80", BUILD),
-            waits("y", "memory 80", BUILD),
-        ],
-        {"a": "PREEMPTED", "b": "PREEMPTED", "x": "node0 new-0", "y": "node0 new-1"},
-    ),
-    (
-        "the same priority preempts nothing",
-        nodes(1, memory=M) + queue(1),
-        [share("a", "memory 60", "node0", "g0"), waits("c", "memory 50")],
-        {"a": "node0 g0", "c": "NoPartOfGpu"},
-    ),
-]
-
-RECLAIM = [
-    (
-        "a share within the fair share by weights",
-        nodes(4) + queue(1).replace("overQuotaWeight: 1", "overQuotaWeight: 3") + queue(2, "p"),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN),
-            share("b", "fraction 0.5", "node0", "g0"),
-            waits("c", "fraction 0.5"),
-            Work("d", "gpus 2", "node0", priority=TRAIN, queue="p"),
-            share("e", "fraction 0.5", "node0", "g0", queue="p"),
-        ],
-        {"a": "node0", "b": "node0 g0", "c": "node0 g0", "d": "node0", "e": "RECLAIMED"},
-    ),
-    (
-        "a whole GPU reclaims a share, not a whole GPU",
-        nodes(2) + two(),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
-            share("b", "fraction 0.5", "node0", "g0", queue="p"),
-            waits("c", "gpus 1"),
-        ],
-        {"a": "node0", "b": "RECLAIMED", "c": "node0"},
-    ),
-    (
-        "one share of a GPU is enough",
-        nodes(2) + two(),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
-            share("b", "fraction 0.5", "node0", "g0", queue="p"),
-            share("c", "fraction 0.5", "node0", "g0", queue="p"),
-            waits("d", "fraction 0.4"),
-        ],
-        {"a": "node0", "b": "RECLAIMED", "c": "node0 g0", "d": "node0 g0"},
-    ),
-    (
-        "all shares of one GPU",
-        nodes(2) + two(),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
-            share("b", "fraction 0.5", "node0", "g1", queue="p"),
-            share("c", "fraction 0.5", "node0", "g1", queue="p"),
-            waits("d", "fraction 0.8"),
-        ],
-        {"a": "RECLAIMED", "b": "node0 g1", "c": "node0 g1", "d": "node0 new-0"},
-    ),
-    (
-        "nothing is reclaimed beyond the quota",
-        nodes(2) + two(),
-        [
-            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
-            share("b", "fraction 0.5", "node0", "g0", queue="p"),
-            share("c", "fraction 0.5", "node0", "g0"),
-            waits("d", "fraction 0.8"),
-        ],
-        {"a": "node0", "b": "node0 g0", "c": "node0 g0", "d": "NoPartOfGpu"},
-    ),
-    (
-        "a GPU that is promised as a whole gets no share",
-        nodes(3) + two(2, 1),
-        [
-            Work("a", "gpus 2", "node0", priority=TRAIN, queue="p"),
-            Work("b", "fraction 0.5", "node0", ("g0",), TRAIN, "p", leaving=True),
-            waits("c", "fraction 0.5", queue="p"),
-            waits("d", "gpus 1"),
-        ],
-        {"a": "node0", "b": "node0 g0", "c": "NoPartOfGpu", "d": "kept node0"},
-    ),
-    (
-        "memory within the fair share",
-        nodes(1, memory=M) + two(0.5, 0.5),
-        [share("a", "memory 90", "node0", "g0", queue="p"), waits("c", "memory 40")],
-        {"a": "RECLAIMED", "c": "node0 new-0"},
-    ),
-    (
-        "the lower priority is enough, though on another node",
-        nodes(1, 1, memory=M) + two(),
-        [
-            share("a", "memory 60", "node0", "g0", queue="p"),
-            share("b", "memory 80", "node1", "g1", TRAIN - 1, queue="p"),
-            share("c", "memory 30", "node0", "g0"),
-            waits("d", "memory 50"),
-        ],
-        {"a": "node0 g0", "b": "RECLAIMED", "c": "node0 g0", "d": "node1 new-0"},
-    ),
-    (
-        "two of three by priority",
-        nodes(1, memory=M) + two(0.2, 0.8),
-        [
-            share("a", "memory 20", "node0", "g0", queue="p"),
-            share("b", "memory 30", "node0", "g0", TRAIN - 1, queue="p"),
-            share("c", "memory 40", "node0", "g0", TRAIN - 2, queue="p"),
-            waits("d", "memory 80"),
-        ],
-        {"a": "node0 g0", "b": "RECLAIMED", "c": "RECLAIMED", "d": "node0 g0"},
-    ),
-    (
-        "nothing of a queue at its quota",
-        nodes(1, memory=M) + two(0.5, 0.5),
-        [share("a", "memory 50", "node0", "g0", queue="p"), waits("c", "memory 60")],
-        {"a": "node0 g0", "c": "NoPartOfGpu"},
-    ),
-    (
-        "all of a GPU's memory for half of it",
-        nodes(1, memory=M) + two(0.5, 0.5),
-        [share("a", "memory 100", "node0", "g0", queue="p"), waits("c", "memory 50")],
-        {"a": "RECLAIMED", "c": "node0 new-0"},
-    ),
-    (
-        "a share moves to where it fits, and one is reclaimed of none",
-        nodes(1, 1) + queue(0, "p") + queue(0, "r") + queue(2),
-        [
-            share("a", "fraction 0.5", "node0", "g0", queue="p"),
-            share("b", "fraction 0.5", "node1", "g1", queue="r"),
-            waits("c", "gpus 1"),
-        ],
-        {"a": "CONSOLIDATED node1 g1", "b": "node1 g1", "c": "node0"},
-    ),
-    (
-        "one of two shares that fit nowhere else",
-        nodes(1, 1) + queue(0, "p") + queue(0, "r") + queue(2),
-        [
-            share("a", "fraction 0.7", "node0", "g0", queue="p"),
-            share("b", "fraction 0.7", "node1", "g1", queue="r"),
-            waits("c", "gpus 1"),
-        ],
-        {"a": "RECLAIMED", "b": "node1 g1", "c": "node0"},
-    ),
-    (
-        "two tasks on an idle and a reclaimed GPU",
-        nodes(1, 1) + queue(0, "p") + queue(2),
-        [share("a", "fraction 0.7", "node0", "g0", queue="p"), waits("x", "gpus 1"), waits("y", "gpus 1")],
-        {"a": "RECLAIMED", "x": "node1", "y": "node0"},
-    ),
-    (
-        "two shares beside one and in place of one",
-        nodes(1, 1) + queue(0, "p") + queue(2),
-        [
-            share("a", "fraction 0.7", "node0", "g0", queue="p"),
-            share("b", "fraction 0.3", "node1", "g1"),
-            waits("x", "fraction 0.7"),
-            waits("y", "fraction 0.7"),
-        ],
-        {"a": "RECLAIMED", "b": "node1 g1", "x": "node1 g1", "y": "node0 new-0"},
-    ),
-]
-
-
-def mig(name: str, priority: int = TRAIN, *, count: int = 1, on: str = "node0", queue: str = "q") -> Work:
-    return Work(name, f"{MIG} {count}", on, (), priority, queue)
-
-
-MIG_CASES = [
-    (
-        "a profile that the node does not have",
-        mig_node("1g.5gb: 1") + queue(1),
-        [mig("a", on="")],
-        {"a": "NodeTooSmall"},
-    ),
-    ("a device is free", mig_node("1g.10gb: 1") + queue(1), [mig("a", on="")], {"a": "node0"}),
-    ("there is none", mig_node("1g.10gb: 0") + queue(1), [mig("a", on="")], {"a": "NodeTooSmall"}),
-    (
-        "work of several profiles",
-        mig_node("1g.5gb: 2, 1g.10gb: 3") + queue(5),
-        [
-            mig("a", BUILD, count=2, on=""),
-            mig("b", BUILD, on=""),
-            Work("c", "mig-1g.5gb 1"),
-            mig("d", on=""),
-            Work("e", "mig-1g.5gb 1", priority=TRAIN),
-        ],
-        {"a": "node0", "b": "node0", "c": "node0", "d": "InsufficientResource", "e": "node0"},
-    ),
-    (
-        "MIG by annotation waits",
-        mig_node("1g.10gb: 2") + queue(1),
-        [Work("a", "legacy 1", priority=TRAIN)],
-        {"a": "Unsupported"},
-    ),
-    (
-        "MIG beside a pod that has it by annotation",
-        mig_node("1g.10gb: 2") + queue(1),
-        [Work("a", "legacy 1", "node0", priority=TRAIN), mig("c", on="")],
-        {"a": "node0", "c": "node0"},
-    ),
-    *(
-        (
-            f"{title} preempts",
-            mig_node("1g.10gb: 1") + queue(1),
-            [mig("a"), mig("c", priority, on="")],
-            {"a": "PREEMPTED", "c": "node0"},
-        )
-        for title, priority in (("build", BUILD), ("inference", 125))
-    ),
-    (
-        "the one that may be preempted",
-        mig_node("1g.10gb: 3") + queue(3),
-        [mig("a", BUILD), mig("b"), mig("c", BUILD), mig("d", BUILD, on="")],
-        {"a": "node0", "b": "PREEMPTED", "c": "node0", "d": "node0"},
-    ),
-    (
-        "MIG of the same priority preempts nothing",
-        mig_node("1g.10gb: 1") + queue(1),
-        [mig("a", BUILD), mig("c", BUILD, on="")],
-        {"a": "node0", "c": "NonPreemptibleOverQuota"},
-    ),
-    (
-        "no preemption in another queue",
-        mig_node("1g.10gb: 1") + two(),
-        [mig("a", queue="p"), mig("c", BUILD, on="")],
-        {"a": "node0", "c": "InsufficientResource"},
-    ),
-    (
-        "a device is reclaimed",
-        mig_node("1g.10gb: 2") + two(0, 2),
-        [mig("a", queue="p"), mig("c", count=2, on="")],
-        {"a": "RECLAIMED", "c": "node0"},
-    ),
-    (
-        "nothing is reclaimed beyond the fair share",
-        mig_node("1g.10gb: 4") + two(),
-        [mig("a", count=2, queue="p"), mig("c", count=3, on="")],
-        {"a": "node0", "c": "InsufficientResource"},
-    ),
-]
-
-
-def several(*parts: str, queues: str = "qqqq") -> list[Work]:
-    """Shares of one GPU, each of a group of its own."""
-    named = zip("abce", parts, queues, strict=False)
-    return [share(name, f"fraction {part}", "node0", "g0", queue=queue) for name, part, queue in named]
-
+MIG = """
+a profile that the node does not have | mig-1g.5gb 1, q 1
+    a mig-1g.10gb 1 -> NodeTooSmall
+a device is free | mig-1g.10gb 1, q 1
+    a mig-1g.10gb 1 -> node0
+there is none | mig-1g.10gb 0, q 1
+    a mig-1g.10gb 1 -> NodeTooSmall
+work of several profiles | mig-1g.5gb 2 mig-1g.10gb 3, q 5
+    a mig-1g.10gb 2 build -> node0
+    b mig-1g.10gb 1 build -> node0
+    c mig-1g.5gb 1 build -> node0
+    d mig-1g.10gb 1 -> InsufficientResource
+    e mig-1g.5gb 1 -> node0
+MIG by annotation waits | mig-1g.10gb 2, q 1
+    a legacy 1 -> Unsupported
+MIG beside a pod that has it by annotation | mig-1g.10gb 2, q 1
+    a legacy 1 node0 -> node0
+    c mig-1g.10gb 1 -> node0
+build preempts | mig-1g.10gb 1, q 1
+    a mig-1g.10gb 1 node0 -> PREEMPTED
+    c mig-1g.10gb 1 build -> node0
+inference preempts | mig-1g.10gb 1, q 1
+    a mig-1g.10gb 1 node0 -> PREEMPTED
+    c mig-1g.10gb 1 125 -> node0
+the one that may be preempted | mig-1g.10gb 3, q 3
+    a mig-1g.10gb 1 node0 build -> node0
+    b mig-1g.10gb 1 node0 -> PREEMPTED
+    c mig-1g.10gb 1 node0 build -> node0
+    d mig-1g.10gb 1 build -> node0
+MIG of the same priority preempts nothing | mig-1g.10gb 1, q 1
+    a mig-1g.10gb 1 node0 build -> node0
+    c mig-1g.10gb 1 build -> NonPreemptibleOverQuota
+no preemption in another queue | mig-1g.10gb 1, p 1, q 1
+    a mig-1g.10gb 1 node0 p -> node0
+    c mig-1g.10gb 1 build -> InsufficientResource
+a device is reclaimed | mig-1g.10gb 2, p 0, q 2
+    a mig-1g.10gb 1 node0 p -> RECLAIMED
+    c mig-1g.10gb 2 -> node0
+nothing is reclaimed beyond the fair share | mig-1g.10gb 4, p 1, q 1
+    a mig-1g.10gb 2 node0 p -> node0
+    c mig-1g.10gb 3 -> InsufficientResource
+"""
 
 #: Several groups share a GPU of which more is wanted than one of them has.
-SEVERAL = [
-    (
-        "a whole GPU preempts all three groups on it",
-        nodes(1) + queue(1),
-        [*several("0.3", "0.3", "0.4"), waits("d", "gpus 1", BUILD)],
-        {"a": "PREEMPTED", "b": "PREEMPTED", "c": "PREEMPTED", "d": "node0"},
-    ),
-    (
-        "a part preempts two of three groups",
-        nodes(1) + queue(1),
-        [*several("0.3", "0.3", "0.4"), waits("d", "fraction 0.6", BUILD)],
-        {"a": "PREEMPTED", "b": "PREEMPTED", "c": "node0 g0", "d": "node0 g0"},
-    ),
-    (
-        "of two GPUs the one with one group, though it holds more",
-        nodes(2) + queue(2),
-        [*several("0.3", "0.3"), share("c", "fraction 0.9", "node0", "g1"), waits("d", "gpus 1", BUILD)],
-        {"a": "node0 g0", "b": "node0 g0", "c": "PREEMPTED", "d": "node0"},
-    ),
-    (
-        "parts of two GPUs preempt the groups on both",
-        nodes(2) + queue(2),
-        [
-            *several("0.5", "0.5"),
-            share("c", "fraction 0.5", "node0", "g1"),
-            share("e", "fraction 0.5", "node0", "g1"),
-            waits("d", "fraction 0.6 x 2", BUILD),
-        ],
-        {"a": "PREEMPTED", "b": "PREEMPTED", "c": "PREEMPTED", "d": "node0 new-0+new-1", "e": "PREEMPTED"},
-    ),
-    (
-        "a whole GPU is reclaimed of two queues",
-        nodes(1) + queue(0, "p") + queue(0, "r") + queue(1),
-        [*several("0.5", "0.5", queues="pr"), waits("d", "gpus 1")],
-        {"a": "RECLAIMED", "b": "RECLAIMED", "d": "node0"},
-    ),
-    (
-        "two groups of a GPU move to two others",
-        nodes(1, 1, 1) + queue(3),
-        [
-            *several("0.3", "0.3"),
-            share("c", "fraction 0.6", "node1", "g1"),
-            share("e", "fraction 0.6", "node2", "g2"),
-            waits("d", "gpus 1"),
-        ],
-        {
-            "a": "CONSOLIDATED node1 g1",
-            "b": "CONSOLIDATED node2 g2",
-            "c": "node1 g1",
-            "d": "node0",
-            "e": "node2 g2",
-        },
-    ),
-    (
-        "nothing goes where one of the groups may not",
-        nodes(1) + queue(2),
-        [*several("0.5"), half("b", "g0"), waits("d", "gpus 1", BUILD)],
-        {"a": "node0 g0", "b": "node0 g0", "d": "InsufficientResource"},
-    ),
-    (
-        "one group is preempted and one reclaimed by none, as there",
-        nodes(1) + queue(0, "p") + queue(1),
-        [*several("0.5", "0.5", queues="pq"), waits("d", "gpus 1", BUILD)],
-        {"a": "node0 g0", "b": "node0 g0", "d": "InsufficientResource"},
-    ),
-]
+SEVERAL = """
+a whole GPU preempts all three groups on it | gpus 1, q 1
+    a fraction 0.3 node0 g0 -> PREEMPTED
+    b fraction 0.3 node0 g0 -> PREEMPTED
+    c fraction 0.4 node0 g0 -> PREEMPTED
+    d gpus 1 build -> node0
+a part preempts two of three groups | gpus 1, q 1
+    a fraction 0.3 node0 g0 -> PREEMPTED
+    b fraction 0.3 node0 g0 -> PREEMPTED
+    c fraction 0.4 node0 g0 -> node0 g0
+    d fraction 0.6 build -> node0 g0
+of two GPUs the one with one group, though it holds more | gpus 2, q 2
+    a fraction 0.3 node0 g0 -> node0 g0
+    b fraction 0.3 node0 g0 -> node0 g0
+    c fraction 0.9 node0 g1 -> PREEMPTED
+    d gpus 1 build -> node0
+parts of two GPUs preempt the groups on both | gpus 2, q 2
+    a fraction 0.5 node0 g0 -> PREEMPTED
+    b fraction 0.5 node0 g0 -> PREEMPTED
+    c fraction 0.5 node0 g1 -> PREEMPTED
+    e fraction 0.5 node0 g1 -> PREEMPTED
+    d fraction 0.6 x2 build -> node0 new-0+new-1
+a whole GPU is reclaimed of two queues | gpus 1, p 0, r 0, q 1
+    a fraction 0.5 node0 g0 p -> RECLAIMED
+    b fraction 0.5 node0 g0 r -> RECLAIMED
+    d gpus 1 -> node0
+two groups of a GPU move to two others | gpus 1+1+1, q 3
+    a fraction 0.3 node0 g0 -> CONSOLIDATED node1 g1
+    b fraction 0.3 node0 g0 -> CONSOLIDATED node2 g2
+    c fraction 0.6 node1 g1 -> node1 g1
+    e fraction 0.6 node2 g2 -> node2 g2
+    d gpus 1 -> node0
+nothing goes where one of the groups may not | gpus 1, q 2
+    a fraction 0.5 node0 g0 -> node0 g0
+    b fraction 0.5 node0 g0 build -> node0 g0
+    d gpus 1 build -> InsufficientResource
+one group is preempted and one reclaimed by none, as there | gpus 1, p 0, q 1
+    a fraction 0.5 node0 g0 p -> node0 g0
+    b fraction 0.5 node0 g0 -> node0 g0
+    d gpus 1 build -> InsufficientResource
+"""
 
-CASES = [*ENDING, *CONSOLIDATION, *PREEMPTION, *RECLAIM, *SEVERAL, *MIG_CASES]
+CASES = cases(ENDING + CONSOLIDATION + PREEMPTION + RECLAIM + SEVERAL + MIG)
 
 _CHEAPEST = "what loses least goes, of equals the first by name; KAI moves or evicts the other"
 
@@ -528,16 +298,13 @@ DEVIATIONS = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=[title for title, *_ in CASES])
-def test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say(
-    tmp_path: Path, case: tuple[str, str, list[Work], dict[str, str]]
-) -> None:
-    _, cluster, pods, expected = case
-    assert outcome(cluster, pods, tmp_path) == expected
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+def test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say(tmp_path: Path, case: Case) -> None:
+    assert outcome(case, tmp_path) == case.expected
 
 
 def test_deviations_are_of_cases_that_there_are() -> None:
-    titles = [title for title, *_ in CASES]
+    titles = [case.title for case in CASES]
     assert len(set(titles)) == len(titles)
     assert DEVIATIONS.keys() <= set(titles)
 
@@ -554,9 +321,9 @@ def test_deviations_are_of_cases_that_there_are() -> None:
 def test_end_of_as_few_groups_on_a_shared_gpu_as_it_takes_is_said(
     tmp_path: Path, parts: tuple[str, ...], ask: str, ending: str
 ) -> None:
-    pods = [*several(*parts), waits("d", ask)]
-    world = world_of(nodes(1) + queue(2) + "".join(one.manifest for one in pods), tmp_path, ON)
-    waiting = document_of(world, ON)["pods"][-1]
+    pods = "".join(f" {name} fraction {part} node0 g0\n" for name, part in zip("abc", parts, strict=False))
+    (case,) = cases(f"some of a GPU end | gpus 1, q 2\n{pods} d {ask}")
+    waiting = document_of(world_of(case.manifests, tmp_path, ON), ON)["pods"][-1]
     later = [one["message"] for one in waiting["reasons"] if one["code"] == "FitsAfter"]
     # A reservation pod makes no room by itself.
     assert later == [f"would become schedulable if {ending}"]
