@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.analysis.ask.answers import GroupRow, NodeRow, RowSelection, inapplicable_filters
+from kaicore.analysis.ask.answers import GroupRow, NodeRow, RowSelection, Why, inapplicable_filters
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_queue
 from kaicore.analysis.ask.listing import group_called, list_pods, list_queues, list_rows, summary
 from kaicore.analysis.ask.projections.projection import Projection
@@ -57,6 +57,11 @@ def cluster() -> Workloads:
     rejected = made.add_pod(pod("unlucky", cpu=1, memory=1, node_name="n1"))
     made.see(rejected, phase="Failed", reason="TopologyAffinityError", message="Pod was rejected: …")
     return made
+
+
+def known(why: Why | None) -> Why:
+    assert why is not None
+    return why
 
 
 def names(cluster: Workloads, kind: str, **wanted: Any) -> list[str]:
@@ -153,8 +158,7 @@ def test_a_nodes_row_tells_its_use_by_zone(cluster: Workloads) -> None:
 
 
 def test_a_job_is_explained_by_its_pods(cluster: Workloads) -> None:
-    why = why_owner(cluster.state, "Job", "default", "train")
-    assert why is not None
+    why = known(why_owner(cluster.state, "Job", "default", "train"))
     assert why.verdict == "2 pods: 1 running, 1 waiting"
     assert why.uid == "uid-job"
     assert [row.name for row in why.pods] == ["train-1", "train-0"], "those that wait first"
@@ -188,8 +192,7 @@ def test_a_job_is_explained_by_its_pods(cluster: Workloads) -> None:
 def test_what_has_no_pods_says_why(cluster: Workloads, manifest: str, kind: str, verdict: str) -> None:
     made = source(manifest)
     cluster.record(f"group/{made.key}", payloads.GroupSourceObserved(made))
-    why = why_owner(cluster.state, kind, made.namespace, "j")
-    assert why is not None
+    why = known(why_owner(cluster.state, kind, made.namespace, "j"))
     assert why.verdict == verdict
 
 
@@ -200,8 +203,7 @@ def test_a_job_that_holds_for_some_pods_what_others_wait_for_is_said_to_be_no_ga
     for number in range(3):
         cluster.add_pod(pod(f"j-{number}", cpu=9, owner=owner))
     cluster.cycle()
-    why = why_owner(cluster.state, "Job", "default", "j")
-    assert why is not None
+    why = known(why_owner(cluster.state, "Job", "default", "j"))
     assert [one.node for one in why.pods] == ["", "n1", "n1"]
     (note,) = why.notes
     assert note.startswith("it is no gang: its pods start one by one; 2 of 3 started, and hold 18 cpu.")
@@ -209,15 +211,13 @@ def test_a_job_that_holds_for_some_pods_what_others_wait_for_is_said_to_be_no_ga
 
 
 def test_a_deployment_is_found_by_its_replica_sets_name(cluster: Workloads) -> None:
-    why = why_owner(cluster.state, "Deployment", "default", "web")
-    assert why is not None
+    why = known(why_owner(cluster.state, "Deployment", "default", "web"))
     assert why.verdict == "1 pod: 1 placed, being bound"
     assert why_owner(cluster.state, "Deployment", "default", "we") is None
 
 
 def test_a_pod_group_is_explained_with_its_minimum(cluster: Workloads) -> None:
-    why = why_owner(cluster.state, "PodGroup", "default", "gang")
-    assert why is not None
+    why = known(why_owner(cluster.state, "PodGroup", "default", "gang"))
     assert why.group is not None
     assert why.group.minimum == 3
     assert why.reasons[0].pods == 3
@@ -225,8 +225,7 @@ def test_a_pod_group_is_explained_with_its_minimum(cluster: Workloads) -> None:
 
 
 def test_a_queue_is_explained_with_its_account_and_who_waits_in_it(cluster: Workloads) -> None:
-    why = why_queue(cluster.state, "company")
-    assert why is not None
+    why = known(why_queue(cluster.state, "company"))
     assert why.queue is not None
     assert why.verdict == "2 pods: 1 running, 1 waiting"
     assert [row.name for row in why.pods] == ["train-1", "train-0"]
@@ -234,13 +233,11 @@ def test_a_queue_is_explained_with_its_account_and_who_waits_in_it(cluster: Work
 
 
 def test_a_node_is_explained_with_its_zones_and_pods(cluster: Workloads) -> None:
-    why = why_node(cluster.state, "n1")
-    assert why is not None
+    why = known(why_node(cluster.state, "n1"))
     assert why.node is not None
     assert why.verdict == "Ready, holds 2 pods"
     assert [row.name for row in why.pods] == ["train-0", "web-6d4b9-x"]
-    unready = why_node(cluster.state, "n2")
-    assert unready is not None
+    unready = known(why_node(cluster.state, "n2"))
     assert "is not ready" in unready.notes
     assert why_node(cluster.state, "n3") is None
 
@@ -283,8 +280,7 @@ def test_queue_of_work_that_names_none_is_listed_and_explained_with_how_to_name_
     rows = {row.name: row for row in list_queues(cluster.state, RowSelection())}
     (gpu,) = rows["default"].resources
     assert (rows["default"].kind, rows["default"].running, gpu.quota, gpu.allocated) == ("", 1, "0", "4")
-    why = why_queue(cluster.state, "default")
-    assert why is not None
+    why = known(why_queue(cluster.state, "default"))
     assert why.notes == [
         "is the queue of work that names none, which is no object and has no quota; "
         "a label on its pods gives it another queue, such as kai.scheduler/queue=a, "

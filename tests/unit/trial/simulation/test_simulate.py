@@ -18,53 +18,34 @@ from tests.given.logs.simulating import GPU, brief, document_of, node, pod, reco
 
 
 def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> None:
+    bound: dict[str, object] = {
+        "namespace": "default",
+        "node": "n1",
+        "phase": "Bound",
+        "rank": None,
+        "domains": {},
+        "reasons": [],
+    }
+    zones = [{"zones": [{"zone": f"node-{number}", "amount": {"cpu": "1", GPU: "2"}}]} for number in (0, 1)]
+    short = {
+        "code": "InsufficientResource",
+        "message": "1 node short of nvidia.com/gpu: 1 needed, 0 free (such as n1)",
+        "nodes": 1,
+        "example": "n1",
+    }
+    later = {
+        "code": "FitsAfter",
+        "message": "would become schedulable if Pod default/a ends (on n1)",
+        "nodes": 0,
+        "example": "n1",
+    }
     assert document_of(world_of(node() + pod("a", gpus=2) + pod("b", gpus=2) + pod("c"), tmp_path)) == {
         "cycles": 2,
         "seconds": 2,
         "pods": [
-            {
-                "namespace": "default",
-                "name": "a",
-                "node": "n1",
-                "phase": "Bound",
-                "zones": [{"zone": "node-0", "amount": {"cpu": "1", GPU: "2"}}],
-                "rank": None,
-                "domains": {},
-                "reasons": [],
-            },
-            {
-                "namespace": "default",
-                "name": "b",
-                "node": "n1",
-                "phase": "Bound",
-                "zones": [{"zone": "node-1", "amount": {"cpu": "1", GPU: "2"}}],
-                "rank": None,
-                "domains": {},
-                "reasons": [],
-            },
-            {
-                "namespace": "default",
-                "name": "c",
-                "node": None,
-                "phase": "Pending",
-                "zones": [],
-                "rank": None,
-                "domains": {},
-                "reasons": [
-                    {
-                        "code": "InsufficientResource",
-                        "message": "1 node short of nvidia.com/gpu: 1 needed, 0 free (such as n1)",
-                        "nodes": 1,
-                        "example": "n1",
-                    },
-                    {
-                        "code": "FitsAfter",
-                        "message": "would become schedulable if Pod default/a ends (on n1)",
-                        "nodes": 0,
-                        "example": "n1",
-                    },
-                ],
-            },
+            bound | {"name": "a"} | zones[0],
+            bound | {"name": "b"} | zones[1],
+            bound | {"name": "c", "node": None, "phase": "Pending", "zones": [], "reasons": [short, later]},
         ],
         "notes": {},
     }
