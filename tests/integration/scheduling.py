@@ -52,6 +52,13 @@ class Facts:
         await self.append(*((f"pod/uid-{name}", payloads.PodObserved(pod(name, **spec))) for name in names))
 
 
+async def facts_of(log: EventLog, cluster: str, *, nodes: int) -> Facts:
+    """The appends of a watcher that has seen so many nodes."""
+    facts = Facts(log, cluster)
+    await facts.add_nodes(nodes)
+    return facts
+
+
 @asynccontextmanager
 async def scheduling(
     log: EventLog,
@@ -103,8 +110,7 @@ async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
 @asynccontextmanager
 async def deciding(log: EventLog, cluster: str, *, nodes: int) -> AsyncIterator[Facts]:
     """A scheduler of so many nodes that has placed pod `a`; it goes on until the block ends."""
-    facts = Facts(log, cluster)
-    await facts.add_nodes(nodes)
+    facts = await facts_of(log, cluster, nodes=nodes)
     async with scheduling(log, cluster):
         await facts.add_pods("a", cpu=2, gpu=1)
         await placed(log, cluster, 1)

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import Placement, Provenance, SpanAmount, ZoneAmount
+from kaicore.rules.model.pod import Pod
 from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
@@ -82,16 +84,21 @@ async def _fleet(sockets: Path, directory: Path) -> AsyncIterator[Cluster]:
             yield cluster
 
 
+async def _run(cluster: Cluster, facts: Facts, name: str, **spec: Any) -> Pod:
+    """Run a pod, which the watcher sees."""
+    made = await cluster.run_pod(name, **spec)
+    one = normalize_pod(PODS.decode(json.dumps(made).encode()))
+    await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+    return one
+
+
 async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
     narrow = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2"}
     wide = {"cpu": "10", "memory": "40Gi", "nvidia.com/gpu": "5"}
     async with _fleet(exporting, tmp_path) as cluster:
         for node, requests in enumerate((narrow, narrow, wide)):
-            pod = await cluster.run_pod(f"p{node}", node=f"node-{node}", amounts=requests)
-            uid = pod["metadata"]["uid"]
-            one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
-            await facts.append((f"pod/{uid}", payloads.PodObserved(one)))
+            await _run(cluster, facts, f"p{node}", node=f"node-{node}", amounts=requests)
         placements = {payload.name: payload.placement for payload in await observed.reach(3)}
     for name in ("p0", "p1"):
         assert placements[name].zone_amounts() == (
@@ -110,9 +117,7 @@ async def test_a_log_that_has_not_what_a_kubelet_says_is_found_by_the_next_repor
 ) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
     async with _fleet(exporting, tmp_path) as cluster:
-        pod = await cluster.run_pod("p", amounts={"cpu": "2", "memory": "1Gi"})
-        one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
-        await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        one = await _run(cluster, facts, "p", amounts={"cpu": "2", "memory": "1Gi"})
         (right,) = await observed.reach(1)
         assert right.placement.containers
         spoilt = msgspec.structs.replace(right, placement=Placement(Provenance.OBSERVED, ()))
@@ -132,9 +137,7 @@ async def test_init_containers_are_observed_by_the_kubelets_state_files(
     async with _fleet(exporting, tmp_path) as cluster:
         held = {"cpu": "3", "memory": "1Gi"}
         setup = {"name": "setup", "image": "pause", "resources": {"requests": held, "limits": held}}
-        pod = await cluster.run_pod("p", amounts={"cpu": "1", "memory": "2Gi"}, initContainers=[setup])
-        one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
-        await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        one = await _run(cluster, facts, "p", amounts={"cpu": "1", "memory": "2Gi"}, initContainers=[setup])
         payload = (await observed.reach(1))[-1]
     assert (payload.uid, payload.placement.init) == (one.uid, ("setup",))
     main, kept = payload.placement.containers

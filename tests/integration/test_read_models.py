@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, asynccontextmanager
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +19,7 @@ from kai_cli.history import parquet
 from kai_projector.main import Parts, ProjectorMetrics, follow
 from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA, Account, Period, by_month
 from kaicore.analysis.ask.hours.compared import CountedHours
-from kaicore.analysis.ask.hours.kept import keep_hours, kept_hours_of
+from kaicore.analysis.ask.hours.kept import KeptHours, keep_hours, kept_hours_of
 from kaicore.analysis.ask.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
@@ -119,6 +119,11 @@ async def kept(store: ViewStore, cluster: str) -> dict[str, PodHistory]:
     return {row.uid: row for row in rows}
 
 
+async def placed(log: EventLog, store: ViewStore, cluster: str) -> int:
+    """How many pods were placed, by the read models."""
+    return sum(hour.placed for hour in (await ReadModels(log, store).decisions(cluster)).items)
+
+
 async def test_rows_are_those_of_the_events_however_often_building_is_broken_off(
     postgres_log: EventLog, store: ViewStore, shown: str, superuser_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,8 +169,7 @@ async def test_two_builders_of_one_generation_count_nothing_twice(
     # Those that wrote the very same thing are both right.
     await first.step()
     await second.step()
-    hours = (await ReadModels(postgres_log, store).decisions(shown)).items
-    assert sum(hour.placed for hour in hours) == 3
+    assert await placed(postgres_log, store, shown) == 3
     behind = await Builder.resume(postgres_log, store, shown)
     await store.go_live(shown, (await Builder.anew(postgres_log, store, shown)).generation.number)
     await copy_more(database_url, shown)
@@ -196,8 +200,7 @@ async def test_a_builder_that_trails_another_goes_on_where_that_one_ended(
         assert second.state.position == first.generation.position
     await second.catch_up()
     assert await kept(store, shown) == projected(story()).pods
-    hours = (await ReadModels(postgres_log, store).decisions(shown)).items
-    assert sum(hour.placed for hour in hours) == 3
+    assert await placed(postgres_log, store, shown) == 3
     await copy_more(database_url, shown)
     await second.step()
     await first.trail()
@@ -227,8 +230,7 @@ async def test_a_step_whose_saving_failed_is_saved_by_the_next(
         await builder.step()
     await builder.catch_up()
     assert await kept(store, shown) == projected(story()).pods
-    hours = (await ReadModels(postgres_log, store).decisions(shown)).items
-    assert sum(hour.placed for hour in hours) == 3
+    assert await placed(postgres_log, store, shown) == 3
 
 
 @pytest.fixture(params=["postgres", "memory"])
@@ -305,9 +307,7 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
     hours: list[Event], superuser_url: str, tmp_path: Path
 ) -> None:
     memory = await log_of(hours)
-    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
-        kept = kept_hours_of(log)
-        assert kept is not None
+    async with keeping(superuser_url) as (log, kept):
         with pytest.MonkeyPatch.context() as older:
             older.setattr("kaicore.analysis.ask.hours.kept.ACCOUNT_SCHEMA", 1)
             assert await keep_hours(log, "c1") == 5
@@ -346,6 +346,15 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
         assert not await kept.read("c1", 0, 1 << 62, labels=("other",))
 
 
+@asynccontextmanager
+async def keeping(superuser_url: str) -> AsyncIterator[tuple[PostgresLog, KeptHours]]:
+    """The log, for the role that keeps its hours, and these."""
+    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
+        kept = kept_hours_of(log)
+        assert kept is not None
+        yield log, kept
+
+
 class _Folding:
     """A check's folds of a log, one after the other."""
 
@@ -365,9 +374,7 @@ class _Folding:
 async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_one_that_differs_is_kept_anew(
     hours: list[Event], superuser_url: str, *, begin: int
 ) -> None:
-    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
-        kept = kept_hours_of(log)
-        assert kept is not None
+    async with keeping(superuser_url) as (log, kept):
         assert await keep_hours(log, "c1", labels=("project",)) == 5
         right = await kept.every("c1", 0, 1 << 62, labels=("project",))
         state = ClusterState("c1").fold_all(hours[:begin])
@@ -398,9 +405,7 @@ async def test_hours_without_an_event_that_were_kept_each_alone_are_the_same_and
 ) -> None:
     events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()), end=100)
     await copy(database_url, events, "c1")
-    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
-        kept = kept_hours_of(log)
-        assert kept is not None
+    async with keeping(superuser_url) as (log, kept):
         with pytest.MonkeyPatch.context() as older:
             older.setattr(Account, "_equal_hours", lambda *_: 0)
             assert await keep_hours(log, "c1", labels=("project",)) == 100

@@ -14,7 +14,7 @@ from kaicore.rules.events.payloads import CycleCompleted, ShadowDecided
 
 from tests.given.processes.kai_commands import kai
 from tests.given.processes.older_scheduler import OLDER
-from tests.integration.scheduling import Facts, placed
+from tests.integration.scheduling import facts_of, placed
 from tests.measured.bench.scale.services import Servers, ServiceProcess
 
 
@@ -22,8 +22,7 @@ async def test_a_newer_scheduler_stands_by_an_older_one_and_takes_over_and_a_rep
     superuser_url: str, postgres_log: PostgresLog, nats_url: str, cluster_name: str
 ) -> None:
     settings = Servers(database_url=superuser_url, nats_url=nats_url).settings(cluster_name)
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(2)
+    facts = await facts_of(postgres_log, cluster_name, nodes=2)
     async with ServiceProcess("tests.given.processes.older_scheduler", settings) as older:
         await older.ready()
         await facts.add_pods("a", cpu=1)
@@ -57,8 +56,7 @@ async def test_a_newer_shadow_of_the_scheduler_is_promoted_by_one_command_and_ba
     superuser_url: str, postgres_log: PostgresLog, nats_url: str, cluster_name: str
 ) -> None:
     settings = Servers(database_url=superuser_url, nats_url=nats_url).settings(cluster_name) | {"LEASE_MS": "600"}
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(4)
+    facts = await facts_of(postgres_log, cluster_name, nodes=4)
     pods = 0
 
     async def decided_by(engine: str) -> None:
@@ -116,5 +114,5 @@ CYCLE = CycleCompleted.__name__
 
 async def schemas(log: PostgresLog, cluster: str) -> list[str]:
     """Return the schemas of a cluster's snapshots."""
-    rows = await log._rows("SELECT schema FROM snapshot WHERE cluster = %s", [cluster])
+    rows = await log.connections.rows("SELECT schema FROM snapshot WHERE cluster = %s", [cluster])
     return [schema for (schema,) in rows]

@@ -38,7 +38,7 @@ from tests.given.cluster.factory import GI, GPU, node, pod, topology
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.new_events import attempt, break_fold_of, forged
 from tests.given.processes.waiting import eventually, until_events, until_payloads
-from tests.integration.scheduling import Facts, placed, scheduling
+from tests.integration.scheduling import Facts, facts_of, placed, scheduling
 
 __all__ = ["superuser_url"]
 
@@ -72,8 +72,7 @@ async def check_replay(log: EventLog, cluster: str) -> ClusterState:
 
 
 async def test_scheduler_decides_on_pods_as_they_come(postgres_log: EventLog, cluster_name: str) -> None:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(2)
+    facts = await facts_of(postgres_log, cluster_name, nodes=2)
     async with scheduling(postgres_log, cluster_name):
         await facts.add_pods("a", "b", cpu=2, gpu=1)
         assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "b": "n0"}
@@ -92,8 +91,7 @@ async def test_event_that_cannot_be_decoded_stops_its_node_and_pod_until_the_own
     superuser_url: str,
     kai: Kai,
 ) -> None:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(2)
+    facts = await facts_of(postgres_log, cluster_name, nodes=2)
     async with scheduling(postgres_log, cluster_name) as scheduler:
         await facts.add_pods("a", cpu=2, gpu=4)
         assert await placed(postgres_log, cluster_name, 1) == {"a": "n0"}
@@ -147,8 +145,7 @@ async def test_event_that_no_state_can_take_in_stops_its_node_until_the_owner_se
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cpu, cannot = poison
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(2)
+    facts = await facts_of(postgres_log, cluster_name, nodes=2)
     beyond = topology("n0", {"cpu": cpu, "memory": 64 * GI, GPU: 4})
     if cannot == "be folded":
         break_fold_of(payloads.TopologyObserved(beyond), monkeypatch)
@@ -261,8 +258,7 @@ async def test_scheduler_wakes_up_when_a_delay_is_over(postgres_log: EventLog, c
 
 
 async def test_scheduler_goes_on_from_its_snapshot(postgres_log: EventLog, cluster_name: str) -> None:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(1)
+    facts = await facts_of(postgres_log, cluster_name, nodes=1)
     async with scheduling(postgres_log, cluster_name) as first:
         await facts.add_pods("a", cpu=2, gpu=2)
         await placed(postgres_log, cluster_name, 1)
@@ -280,8 +276,7 @@ async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
 ) -> None:
     monkeypatch.setattr(snapshots, "_spacing", lambda _: 4)
     monkeypatch.setattr(snapshots, "SPACING", 4)
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(1)
+    facts = await facts_of(postgres_log, cluster_name, nodes=1)
     async with scheduling(postgres_log, cluster_name) as scheduler:
         for count, name in enumerate("abc", start=1):
             await facts.add_pods(name, cpu=1)
@@ -293,8 +288,7 @@ async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
 
 async def test_state_in_memory_that_is_spoilt_is_folded_anew(postgres_log: EventLog, cluster_name: str) -> None:
     before = DIFFERENCES.labels("scheduler")._value.get()
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(1)
+    facts = await facts_of(postgres_log, cluster_name, nodes=1)
     async with scheduling(postgres_log, cluster_name, pace=CyclePace(period_ms=0, check_s=0.01)) as scheduler:
         await facts.add_pods("a", cpu=2, gpu=2)
         await placed(postgres_log, cluster_name, 1)
@@ -313,8 +307,7 @@ async def test_state_in_memory_that_is_spoilt_is_folded_anew(postgres_log: Event
 
 
 async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name: str) -> None:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(4)
+    facts = await facts_of(postgres_log, cluster_name, nodes=4)
     eager = CyclePace(period_ms=0, standby_ms=0)
     async with (
         scheduling(postgres_log, cluster_name, instance="one", pace=eager),
@@ -327,8 +320,7 @@ async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name
 
 
 async def test_scheduler_that_stands_by_takes_over(postgres_log: EventLog, cluster_name: str) -> None:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(1)
+    facts = await facts_of(postgres_log, cluster_name, nodes=1)
     async with scheduling(postgres_log, cluster_name, instance="second"):
         async with scheduling(postgres_log, cluster_name, instance="first"):
             await facts.add_pods("a", cpu=1)
@@ -340,8 +332,7 @@ async def test_scheduler_that_stands_by_takes_over(postgres_log: EventLog, clust
 
 async def test_shards_that_want_the_same_never_promise_a_zone_twice(postgres_log: EventLog, cluster_name: str) -> None:
     """Two shards that know nothing of each other, on the same nodes and pods: the log decides who was first."""
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(2)
+    facts = await facts_of(postgres_log, cluster_name, nodes=2)
     async with (
         scheduling(postgres_log, cluster_name, shard="a"),
         scheduling(postgres_log, cluster_name, shard="b"),
@@ -400,8 +391,7 @@ async def test_replicas_share_the_groups_and_take_over_from_one_that_is_gone(
 
 
 async def test_metrics_tell_what_the_state_counts(postgres_log: EventLog, cluster_name: str) -> None:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(1)
+    facts = await facts_of(postgres_log, cluster_name, nodes=1)
     registry = CollectorRegistry()
     async with scheduling(postgres_log, cluster_name) as scheduler:
         await facts.add_pods("a", cpu=2, gpu=1)

@@ -35,7 +35,7 @@ from tests.given.cluster.hierarchy import queue
 from tests.given.logs.new_events import as_new
 from tests.given.processes.tasks import going
 from tests.given.processes.waiting import until_payloads
-from tests.integration.scheduling import Facts
+from tests.integration.scheduling import facts_of
 
 CLUSTER = "c"
 
@@ -88,8 +88,7 @@ async def folded(log: MemoryLog) -> ClusterState:
 
 
 async def test_a_pod_that_was_bound_at_once_is_decided_on_as_it_was_before(log: MemoryLog) -> None:
-    facts = Facts(log, CLUSTER)
-    await facts.add_nodes(1)
+    facts = await facts_of(log, CLUSTER, nodes=1)
     async with shadowing(log, "default-scheduler"):
         # Three GPUs are free in each zone of four once these are there: the zones of the third pod tell what was known.
         await facts.append(
@@ -115,8 +114,7 @@ async def position_of(log: MemoryLog, stream: str, version: int) -> int:
 
 
 async def test_what_a_shadow_decides_charges_nothing_and_is_replayed(log: MemoryLog) -> None:
-    facts = Facts(log, CLUSTER)
-    await facts.add_nodes(1)
+    facts = await facts_of(log, CLUSTER, nodes=1)
     async with shadowing(log, EVERY):
         await facts.append(seen("a", cpu=2, gpu=4), seen("v", scheduler="volcano", cpu=2, gpu=4))
         await recorded(log, 2)
@@ -135,8 +133,7 @@ async def test_what_a_shadow_decides_charges_nothing_and_is_replayed(log: Memory
 
 
 async def test_a_record_that_is_not_what_the_engine_decides_is_a_difference(log: MemoryLog) -> None:
-    facts = Facts(log, CLUSTER)
-    await facts.add_nodes(2)
+    facts = await facts_of(log, CLUSTER, nodes=2)
     async with shadowing(log, "default-scheduler"):
         await facts.append(seen("a", cpu=2, gpu=4))
         (decided,) = await recorded(log)
@@ -153,8 +150,7 @@ async def test_a_record_that_is_not_what_the_engine_decides_is_a_difference(log:
 
 
 async def test_of_two_shadows_one_records(log: MemoryLog) -> None:
-    facts = Facts(log, CLUSTER)
-    await facts.add_nodes(1)
+    facts = await facts_of(log, CLUSTER, nodes=1)
     async with shadowing(log, EVERY), shadowing(log, EVERY, instance="two"):
         for number in range(5):
             await facts.append(seen(f"p{number}", cpu=1, gpu=1))
@@ -164,8 +160,7 @@ async def test_of_two_shadows_one_records(log: MemoryLog) -> None:
 
 
 async def test_a_report_tells_rejections_that_the_shadow_avoids_from_those_that_it_does_not(log: MemoryLog) -> None:
-    facts = Facts(log, CLUSTER)
-    await facts.add_nodes(2)
+    facts = await facts_of(log, CLUSTER, nodes=2)
     async with shadowing(log, EVERY):
         for name in ("a", "b"):
             await facts.append(seen(name, cpu=2, gpu=3, node="n0"))
@@ -195,8 +190,7 @@ async def test_a_report_tells_rejections_that_the_shadow_avoids_from_those_that_
 
 
 async def test_work_of_others_whose_queue_does_not_exist_would_wait_and_why_lists_the_reason(log: MemoryLog) -> None:
-    facts = Facts(log, CLUSTER)
-    await facts.add_nodes(1)
+    facts = await facts_of(log, CLUSTER, nodes=1)
     await facts.append(("queue/team", payloads.QueueObserved(queue("team", quota=4))))
     lost = pod("a", scheduler_name="default-scheduler", cpu=2, gpu=1, labels={KAI_QUEUE_LABEL: "gone"})
     async with shadowing(log, "default-scheduler"):

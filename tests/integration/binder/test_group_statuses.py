@@ -131,7 +131,9 @@ async def test_status_of_a_gang_follows_it_from_its_first_pod_to_its_end(groups:
     assert (status["running"], status["succeeded"]) == (0, 2)
 
 
-async def test_what_keeps_the_group_itself_goes_before_what_keeps_its_pods(groups: Groups, scene: Scene) -> None:
+async def test_what_keeps_the_group_itself_goes_before_what_keeps_its_pods_and_those_that_start_alone(
+    groups: Groups, scene: Scene
+) -> None:
     scene.start()
     await groups.configured()
     await groups.group("g", minMember=2)
@@ -142,15 +144,10 @@ async def test_what_keeps_the_group_itself_goes_before_what_keeps_its_pods(group
     await groups.why(SHORT)
     await groups.told_of(f"PodGroup.{SIGS}/default/g")
     await groups.until("g", lambda status: "3 nodes short of" in str(status.get("conditions")))
-
-
-async def test_what_keeps_a_queues_pods_that_start_one_by_one_is_told(groups: Groups, scene: Scene) -> None:
-    scene.start()
-    await groups.configured()
-    await groups.group("g", minMember=1)
-    await groups.pod("a", group="g")
+    await groups.group("one-by-one", minMember=1)
+    await groups.pod("c", group="one-by-one")
     await groups.why(SHORT, alone=NeverPreempts())
-    await groups.until("g", lambda status: "policy is Never" in str(status.get("conditions")))
+    await groups.until("one-by-one", lambda status: "policy is Never" in str(status.get("conditions")))
 
 
 async def test_another_schedulers_groups_are_left_alone(groups: Groups, scene: Scene) -> None:

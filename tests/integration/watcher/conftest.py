@@ -124,6 +124,12 @@ class World:
         self.watchers.append(watcher)
         return watcher
 
+    async def settled(self, **options: Any) -> RunningWatcher:
+        """Start a watcher, and wait until it has listed everything and the log says what is true."""
+        watcher = await self.start(**options).ready()
+        await self.converged()
+        return watcher
+
     async def events(self, *types: str, after: int = 0) -> list[Event]:
         known = self._read
         self._read = known + await self.log.read(self.cluster, after=known[-1].position if known else 0, limit=100_000)

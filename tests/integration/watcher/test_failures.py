@@ -89,8 +89,7 @@ async def test_nodes_that_the_watcher_cannot_list_are_said_to_be_unlisted(world:
 @pytest.mark.parametrize("snapshot_events", [1, 1_000_000])
 async def test_changes_while_the_watcher_is_down_are_found(world: World, snapshot_events: int) -> None:
     await populate(world)
-    watcher = await world.start(snapshot_events=snapshot_events).ready()
-    await world.converged()
+    watcher = await world.settled(snapshot_events=snapshot_events)
     await (watcher.stop() if snapshot_events == 1 else watcher.kill())
     await churn(world.api)
     for name in ("p0", "p1", "p2"):
@@ -99,8 +98,7 @@ async def test_changes_while_the_watcher_is_down_are_found(world: World, snapsho
     await world.api.client.delete(f"{NODES}/n0")
     await world.api.node("n0", zone="b")
     await world.api.client.delete(f"{TOPOLOGIES}/n2")
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
     deleted = {payload.name for payload in await world.payloads("PodDeleted")}
     assert {"p0", "p1", "p2"} <= deleted
     assert len(await world.events("NodeDeleted")) == 1
@@ -108,8 +106,7 @@ async def test_changes_while_the_watcher_is_down_are_found(world: World, snapsho
 
 async def test_log_that_says_another_thing_than_the_api_server_is_found_and_mended(world: World) -> None:
     await populate(world)
-    watcher = await world.start(check_s=0.05).ready()
-    await world.converged()
+    watcher = await world.settled(check_s=0.05)
     (seen,) = [one for one in await world.payloads("NodeObserved") if one.node.name == "n0"]
     forged = NodeObserved(msgspec.structs.replace(seen.node, labels={"zone": "forged"}))
     await world.log.append(world.cluster, [Unit((new_event("node/n0", payload=forged),))])
@@ -137,8 +134,7 @@ async def test_watchers_that_are_ended_anywhere_record_each_fact_once(world: Wor
         await world.until(lambda events, reached=reached: len(events) >= reached or churning.done())
         await watcher.kill()
     await churning
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
 
 
 async def test_two_watchers_at_once(world: World) -> None:
@@ -203,8 +199,7 @@ async def test_api_server_that_comes_back_without_its_history_is_listed_again(
             port = int(api.server.http_url.rpartition(":")[2])
             world = await stack.enter_async_context(World(api, log, cluster_name))
             await populate(world)
-            watcher = await world.start().ready()
-            await world.converged()
+            watcher = await world.settled()
         await watcher.unready(API)
         world.api = await stack.enter_async_context(simulated(data_dir=tmp_path, http_port=port))
         await world.api.delete_pod("p0")
@@ -231,8 +226,7 @@ async def test_objects_after_a_restore_of_etcd_are_recorded(
         await world.converged()
         await watcher.stop()
     async with simulated(data_dir=backup) as api, World(api, log, cluster_name) as world:
-        await world.start().ready()
-        await world.converged()
+        await world.settled()
 
 
 async def test_facts_wait_for_a_log_that_is_away(api: Api, cluster_name: str) -> None:

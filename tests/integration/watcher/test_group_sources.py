@@ -37,8 +37,7 @@ async def test_pod_groups_and_owners_become_groups(world: World) -> None:
     ):
         pod = {"metadata": {"name": name, **meta}, "spec": {"containers": [container]}}
         await world.api.post("/api/v1/namespaces/default/pods", pod)
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
     recorded = await state(world)
     assert {key: shape(one.sets) for key, one in recorded.groups.items()} == {
         "PodGroup.scheduling.run.ai/default/g": "(a>=1 b>=3)/all",
@@ -66,8 +65,7 @@ async def test_hyper_jobs_are_read_of_whichever_group_serves_them(world: World) 
     template = {"networkTopology": {"highestTierAllowed": 1}, "tasks": [{"name": "w", "replicas": 2, "template": {}}]}
     for place in places:
         await world.api.post(place, group("h", replicatedJobs=[{"name": "a", "replicas": 2, "template": template}]))
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
     sets_by_kind = {one.kind: one.templates[0].sets for one in (await state(world)).group_table.sources.values()}
     assert {kind: shape(sets) for kind, sets in sets_by_kind.items()} == dict.fromkeys(
         ("HyperJob.topology.volcano.sh", "HyperJob.training.volcano.sh"),
@@ -93,8 +91,7 @@ async def test_what_is_malformed_is_told_once_and_the_rest_goes_on(world: World)
     jobs = await world.api.install("kubeflow.org", "v1", "TFJob")
     await world.api.post(jobs, group("bad", tfReplicaSpecs={"Worker": {"replicas": "many"}}))
     await world.api.post(jobs, group("good", tfReplicaSpecs={"Worker": {"replicas": 2}}))
-    watcher = await world.start().ready()
-    await world.converged()
+    watcher = await world.settled()
     assert list((await state(world)).group_table.sources) == ["TFJob.kubeflow.org/default/good"]
     assert watcher.metric("refused_objects_total", kind="TFJob.kubeflow.org") == 1
     # The next version gets its chance.

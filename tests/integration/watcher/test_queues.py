@@ -28,8 +28,7 @@ async def test_queues_of_kai_and_kueue_are_recorded(world: World) -> None:
     await world.api.post(queues, {"metadata": {"name": "broken"}, "spec": {"reclaimMinRuntime": "soon"}})
     await world.api.post(cluster_queues, cluster_queue("k", cohortName="c"))
     await world.api.post(local_queues, {"metadata": {"name": "lq"}, "spec": {"clusterQueue": "k"}})
-    watcher = await world.start().ready()
-    await world.converged()
+    watcher = await world.settled()
     assert watcher.metric("lost_parts_total", kind="Queue.scheduling.run.ai") == 1
     recorded = await state(world)
     assert sorted(recorded.queues) == ["ClusterQueue/k", "a", "broken", "default/lq"]

@@ -57,8 +57,7 @@ def topology(name: str, **more: Any) -> wire.Wire:
 
 async def test_everything_that_is_there_is_recorded(world: World) -> None:
     await populate(world)
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
     events = await world.events()
     assert (events[0].type, events[0].stream, events[0].actor) == ("WatcherStarted", STREAM, "watcher")
     by_subject = {event.subject: event for event in events}
@@ -108,8 +107,7 @@ async def test_only_what_is_material_is_recorded(world: World) -> None:
 
 async def test_pods_that_wait_are_recorded_after_all_else(world: World) -> None:
     await populate(world)
-    await world.start(batch=3).ready()
-    await world.converged()
+    await world.settled(batch=3)
     payloads = await world.payloads()
     waiting = [isinstance(payload, PodObserved) and not payload.pod.node_name for payload in payloads]
     assert waiting == sorted(waiting)
@@ -118,8 +116,7 @@ async def test_pods_that_wait_are_recorded_after_all_else(world: World) -> None:
 
 async def test_a_refusal_is_recorded_with_the_pod_and_once(world: World) -> None:
     await world.api.pod("p", node="n0")
-    watcher = await world.start().ready()
-    await world.converged()
+    watcher = await world.settled()
     await world.api.reject("p")
     await world.converged()
     observed, rejected = (await world.events())[-2:]
@@ -139,8 +136,7 @@ async def test_a_refusal_is_recorded_with_the_pod_and_once(world: World) -> None
     await world.converged()
     await watcher.stop()
     await world.api.merge(f"{PODS}/p", {"metadata": {"labels": {"seen": "again"}}})
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
     assert len(await world.events("PodRejected")) == 1
 
 
@@ -167,8 +163,7 @@ async def test_what_is_bad_of_a_topology_is_left_out_told_once_and_counted(world
 
 async def test_topologies_may_come_later_go_come_back_and_be_gone_after_a_restart(world: World) -> None:
     await world.api.node("n1")
-    watcher = await world.start().ready()
-    await world.converged()
+    watcher = await world.settled()
     await world.api.install_topologies("v1alpha1")
     await world.api.post(TOPOLOGIES.replace("v1alpha2", "v1alpha1"), topology("n1", topologyPolicies=["Restricted"]))
     await world.converged()
@@ -212,8 +207,7 @@ async def test_a_change_carries_the_api_servers_time_and_the_objects_age_is_sinc
         await api.post(TOPOLOGIES, topology("n1"))
         listed = clock.later()
         await api.merge(f"{NODES}/n1", {"spec": {"unschedulable": True}})
-        watcher = await world.start().ready()
-        await world.converged()
+        watcher = await world.settled()
         watched = clock.later()
         await api.merge(f"{NODES}/n1", {"spec": {"unschedulable": False}})
         await api.merge(f"{TOPOLOGIES}/n1", {"attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}]})
@@ -235,8 +229,7 @@ async def test_a_topology_is_behind_until_it_tells_of_the_pods_that_came(world: 
     await world.api.node("n1")
     await world.api.post(TOPOLOGIES, topology("n1"))
     await world.api.pod("before", node="n1")
-    watcher = await world.start().ready()
-    await world.converged()
+    watcher = await world.settled()
     assert watcher.metric("topology_lag_seconds", quantile="1.0") == 0.0
     await world.api.pod("p", node="n1")
     await world.converged()
@@ -295,8 +288,7 @@ async def test_a_topology_that_is_published_again_moves_its_nodes_stream_only_wi
     await world.api.install_topologies()
     await world.api.node("n1")
     await world.api.post(TOPOLOGIES, topology("n1"))
-    await world.start().ready()
-    await world.converged()
+    await world.settled()
     versions = [(await world.log.stream_versions(world.cluster, ["node/n1"]))["node/n1"]]
     for zones in ([wire.zone(0, free_cpu="1"), wire.zone(1)], [wire.zone(0, cpu="2"), wire.zone(1)]):
         await world.api.merge(f"{TOPOLOGIES}/n1", topology("n1", zones=zones))
