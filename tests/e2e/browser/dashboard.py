@@ -15,8 +15,7 @@ from kai_api.board import Board, ServiceLine
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kai_api.main import make_app
-from kaicore.analysis.ask.projections.rows import Occupancy
-from kaicore.analysis.ask.projections.store import Generation, ViewStore
+from kaicore.analysis.ask.projections.store import OCCUPANCY, Generation, ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer
@@ -64,8 +63,8 @@ class FleetRows(ViewStore):
     async def live(self, cluster: str) -> Generation | None:
         return Generation(1, 4, 1, 1, live=True) if self._rows.get(cluster) else None
 
-    async def rows(self, row: Any, table: Any, cluster: str, generation: int, **_: Any) -> list[Any]:
-        return self._rows.get(cluster, []) if row is Occupancy else []
+    async def rows(self, table: Any, cluster: str, generation: int, **_: Any) -> list[Any]:
+        return self._rows.get(cluster, []) if table is OCCUPANCY else []
 
 
 class Dashboard:
