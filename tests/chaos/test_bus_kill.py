@@ -17,6 +17,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
+from tests.given.examples import BEYOND_THE_GATE
 from tests.given.logs.new_events import new_event, unit
 from tests.given.processes.relay_process import PATIENCE_S, RelayProcess, relayed, until
 from tests.given.servers.servers import scratch_directory
@@ -218,6 +219,7 @@ async def test_nats_stops_answering_without_a_word(
         await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
 
 
+@BEYOND_THE_GATE
 async def test_relays_are_killed_and_others_take_over(
     database_url: str, postgres_log: PostgresLog, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:
@@ -245,6 +247,7 @@ async def test_relays_are_killed_and_others_take_over(
         await assert_stream_is_the_logs_end(bus, postgres_log, cluster_name)
 
 
+@BEYOND_THE_GATE
 async def test_the_relay_survives_everything_around_it(
     server: EmbeddedPostgres, nats: DoomedNats, bus: NatsBus, cluster_name: str
 ) -> None:

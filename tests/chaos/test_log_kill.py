@@ -16,6 +16,7 @@ from kaicore.runtime.embedded import EmbeddedPostgres
 from tests.chaos.conftest import Start
 from tests.chaos.kept import assert_kept
 from tests.chaos.link import Link
+from tests.given.examples import BEYOND_THE_GATE
 from tests.given.logs.new_events import new_event, unit
 
 pytestmark = pytest.mark.slow
@@ -26,6 +27,7 @@ _SESSION_ENDS = 8 if "KAI_TEST_LONG" in os.environ else 4
 Admin = psycopg.AsyncConnection[tuple[object, ...]]
 
 
+@BEYOND_THE_GATE
 async def test_many_processes_append_at_once(server: EmbeddedPostgres, start: Start, cluster_name: str) -> None:
     appenders = [await start(f"a{number}", "--workers", "3") for number in range(3)]
     await asyncio.gather(*(appender.units(15) for appender in appenders))

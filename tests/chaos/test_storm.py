@@ -18,6 +18,7 @@ from tests.chaos.profile import PROFILE
 from tests.chaos.run import PATIENCE_S, run
 from tests.chaos.strikes import Step
 from tests.chaos.world import SERVERS, WorldOptions
+from tests.given.examples import BEYOND_THE_GATE
 from tests.given.recorded import write_log
 from tests.given.servers.servers import scratch_directory
 
@@ -42,6 +43,7 @@ def steps_of(seed: int, seconds: float) -> list[Step]:
     return sorted([*deaths, *drawn], key=lambda step: step.at)
 
 
+@BEYOND_THE_GATE
 def test_a_storm_leaves_nothing_promised_twice_and_nothing_lost() -> None:
     steps = steps_of(SEED, SECONDS)
     with scratch_directory() as root:

@@ -20,6 +20,7 @@ from kaicore.runtime.embedded.postgres import programs_of
 from tests.e2e.cluster import PATIENCE_S
 from tests.e2e.live_stack import LiveStack, bound, ours, pod_manifest
 from tests.given.cluster.fleets import TWO_ALIGNED_NODES
+from tests.given.examples import BEYOND_THE_GATE
 from tests.given.logs.new_events import new_event, unit
 from tests.given.processes.kai_commands import kai as run_kai
 from tests.given.servers.servers import lay_out_postgres, scratch_directory
@@ -126,6 +127,7 @@ def kai(stack: LiveStack, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
+@BEYOND_THE_GATE
 async def test_a_dump_of_a_log_that_is_written_meanwhile_is_a_whole_log_and_takes_events(
     stack: BackedUpStack,
 ) -> None:

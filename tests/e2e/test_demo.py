@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.live_stack import PATIENCE_S
+from tests.given.examples import BEYOND_THE_GATE
 from tests.given.processes.kai_commands import kai
 from tests.given.servers.servers import scratch_directory
 
@@ -77,6 +78,7 @@ def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None
     assert (asked.returncode, asked.stdout.startswith("default/never-fits: pending")) == (0, True), asked
 
 
+@BEYOND_THE_GATE
 def test_a_run_that_is_interrupted_is_no_success(root: Path) -> None:
     """As a user starts it: all other demonstrations and stacks of the tests are forks (`tests.given.processes`)."""
     process = subprocess.Popen(

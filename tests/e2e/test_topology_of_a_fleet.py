@@ -18,6 +18,7 @@ from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import Json, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.given.examples import BEYOND_THE_GATE
 from tests.given.processes.kai_commands import kai
 from tests.given.servers.servers import scratch_directory
 
@@ -208,6 +209,7 @@ def assert_as_required(nodes: dict[str, list[str]], labels: dict[str, dict[str, 
             assert len({labels[node][gang.required] for node in nodes[gang.name]}) == 1, gang.name
 
 
+@BEYOND_THE_GATE
 async def test_gangs_of_all_dialects_keep_their_domains_when_a_rack_fails(stack: LiveStack) -> None:
     topologies = [item for kind in ("kai", "kueue", "koordinator", "volcano") for item in generated(stack, kind)]
     await stack.create(*topologies)

@@ -5,6 +5,7 @@ import os
 import pytest
 import uvloop
 
+from tests.given.examples import BEYOND_THE_GATE
 from tests.measured.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas
 from tests.measured.bench.scale.services import Servers
 
@@ -17,11 +18,13 @@ def servers(superuser_url: str, nats_url: str) -> Servers:
     return Servers(database_url=superuser_url, nats_url=nats_url)
 
 
+@BEYOND_THE_GATE
 def test_units_of_several_processes_are_all_appended(servers: Servers, cluster_name: str) -> None:
     load = head_row.Load(processes=2, tasks=2, units=3)
     assert uvloop.run(head_row.appending(servers, cluster_name, load)).per_s > 0
 
 
+@BEYOND_THE_GATE
 def test_a_log_from_before_is_relayed_to_its_end(servers: Servers, cluster_name: str) -> None:
     assert uvloop.run(relaying.relaying(servers, cluster_name, relaying.Size(events=1000, runs=1))).per_s > 0
 
@@ -42,6 +45,7 @@ def test_replicas_place_everything_in_simulated_time() -> None:
     assert (run.waiting, run.per_s > 0) == (0, True)
 
 
+@BEYOND_THE_GATE
 def test_a_cost_that_doubles_with_the_size_has_exponent_one() -> None:
     assert growth.exponent([100, 1000], [2, 20]) == pytest.approx(1)
     assert growth.costs(5).fold_us > 0

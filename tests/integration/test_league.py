@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
-from tests.given.examples import FEW
+from tests.given.examples import BEYOND_THE_GATE, FEW
 from tests.given.shared_data import require_shared
 from tests.measured.league import __main__ as league
 from tests.measured.league import defaults, ours, over_time
@@ -136,6 +136,7 @@ def test_engine_with_an_examples_policy_starts_every_gang_and_allocates_about_as
     assert found.worst_h <= without.worst_h + 0.5
 
 
+@BEYOND_THE_GATE
 def test_hours_with_windows_drains_and_a_bad_node_cost_less_work_than_with_a_script() -> None:
     given, drawn = generated(3, days=0.75, load=0.8, seed=4, median_s=2 * HOUR_S)
     found, script = (month(given, drawn, ours=ours) for ours in (True, False))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 
+from tests.given.examples import BEYOND_THE_GATE
 from tests.tools.apiserver.client import NODES, PODS, Client, binding, node, pod
 from tests.tools.apiserver.conftest import ServerFactory
 from tests.tools.apiserver.test_custom_resources import definition, rack
@@ -220,6 +221,7 @@ async def test_get_with_watch_prints_changes(kubectl: Kubectl) -> None:
     await process.communicate()
 
 
+@BEYOND_THE_GATE
 async def test_nodes_are_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
     await kubectl.client.post(NODES, node("n1"))
     await kubectl("cordon", "n1")
@@ -240,6 +242,7 @@ async def test_nodes_are_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
     assert "node/n1 drained" in output.decode(), complained.decode()
 
 
+@BEYOND_THE_GATE
 async def test_imperative_commands_work_for_every_kind(kubectl: Kubectl) -> None:
     planned = [
         json.loads(await kubectl("create", *arguments, "--dry-run=client", "-o", "json"))
@@ -308,6 +311,7 @@ async def test_custom_resources_are_listed_created_and_deleted_like_built_in_kin
         await kubectl("get", "racks")
 
 
+@BEYOND_THE_GATE
 async def test_rollout_status_follows_a_deployment(kubectl: Kubectl) -> None:
     async with kubelet(kubectl.client, running):
         await kubectl("create", "deployment", "web", "--image=a", "--replicas=3")
