@@ -4,8 +4,7 @@ Whole stacks are two units: twelve processes and more each, with kubelets and ti
 two run at once, and the other workers have what is left of the machine for everything else. The two units come first,
 and the short files of `tests/unit` last, so that all workers end at about the same time. There are five workers on two
 cores, because most tests wait for a stack, a database or a watch more than half of their time: by the times of one run,
-four leave 134 core-seconds idle, and five 60. One of them has a file that computes, and the others' tests leave it a
-core.
+four leave 134 core-seconds idle, and five 60. While stacks run, one of them has a file that computes, then two.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ _UNITS = {
     "stacks": ("tests/chaos/test_storm.py", "tests/e2e/test_"),
 }
 _STACKS = tuple(_UNITS)
+_CORES = 2
 #: Folders of tests that mostly compute; all others mostly wait for servers and processes.
 _COMPUTING = ("tests/e2e/browser/", "tests/fidelity/", "tests/property/", "tests/simulation/", "tests/unit/")
 
@@ -67,13 +67,15 @@ class StacksInTurn(LoadFileScheduling):
         return unit_of(nodeid) or super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Give a worker the first file that computes, where no other worker has one, or else the first that waits."""
+        """Give a worker the first file that computes, where enough cores are left for it, or else the first that waits.
+
+        The whole stacks together need a core.
+        """
         others = (units for worker, units in self.assigned_work.items() if worker is not node)
-        computed = any(
-            unit.startswith(_COMPUTING) and not all(tests.values()) for units in others for unit, tests in units.items()
-        )
+        running = [unit for units in others for unit, tests in units.items() if not all(tests.values())]
+        taken = sum(unit.startswith(_COMPUTING) for unit in running) + any(unit in _STACKS for unit in running)
         first = next(iter(self.workqueue))
         if first not in _STACKS:
-            fits = (unit for unit in self.workqueue if unit.startswith(_COMPUTING) != computed)
+            fits = (unit for unit in self.workqueue if unit.startswith(_COMPUTING) == (taken < _CORES))
             self.workqueue.move_to_end(next(fits, first), last=False)
         super()._assign_work_unit(node)
