@@ -11,7 +11,7 @@ def share_compiled(originals: Path, copies: Path) -> None:
     for copy in copies.rglob("*.py"):
         original = originals / copy.relative_to(copies)
         compiled = Path(cache_from_source(original))
-        if compiled.exists() and original.read_bytes() == copy.read_bytes():
+        if compiled.exists() and original.exists() and original.read_bytes() == copy.read_bytes():
             # Python compares the time of the source with that in what it has compiled.
             stat = original.stat()
             os.utime(copy, ns=(stat.st_atime_ns, stat.st_mtime_ns))
