@@ -151,7 +151,7 @@ class Installer:
         directory: where uv, and a pip, may be put.
         """
         self._uv: list[str] = []
-        self._pip = pip_command(directory)
+        self._pip = [*pip_command(directory), "--disable-pip-version-check"]
         configured = pip_configuration(self._pip)
         variables = uv_variables(configured)
         if variables is None:
@@ -171,7 +171,7 @@ class Installer:
         """Raises CalledProcessError where pip fails too; it has said why."""
         python = str(python_of(venv))
         if not (self._uv and self._tried(*self._uv, "--python", python, *arguments)):
-            run(*self._pip, "--python", python, "--disable-pip-version-check", "install", "--quiet", *arguments)
+            run(*self._pip, "--python", python, "install", "--quiet", *arguments)
 
     def _tried(self, *command: str | Path) -> bool:
         try:

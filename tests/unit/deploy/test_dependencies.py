@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bootstrap import locked, uv_requirement, uv_variables
+from scripts import bootstrap
+from scripts.bootstrap import Installer, locked, uv_requirement, uv_variables
 
 ROOT = Path(__file__).parents[3]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -54,3 +55,11 @@ def test_uv_is_told_what_pip_is_configured_with_or_is_not_used(
     configured: dict[str, str], shown: dict[str, str] | None
 ) -> None:
     assert uv_variables(configured) == shown
+
+
+def test_pip_does_not_offer_a_newer_pip_to_who_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[object, ...]] = []
+    monkeypatch.setattr(bootstrap, "run", lambda *command: ran.append(command))
+    monkeypatch.setattr(bootstrap, "uv_variables", lambda _: None)
+    Installer(tmp_path).install(tmp_path, "anything")
+    assert [command[-2:] for command in ran if "--disable-pip-version-check" in command] == [("--quiet", "anything")]
