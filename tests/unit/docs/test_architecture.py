@@ -1,7 +1,11 @@
-"""One picture of the architecture: CONTRIBUTING.md, .importlinter and the folders say the same."""
+"""One picture of the architecture: CONTRIBUTING.md, .importlinter and the folders say the same; no code is dead."""
 
 import configparser
 from pathlib import Path
+
+import pytest
+
+from scripts import check_dead_code
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "libs/kaicore/src/kaicore"
@@ -55,3 +59,22 @@ def test_every_package_of_the_library_is_in_a_layer_and_in_the_list_of_folders()
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert all(f"\n  {name}/" in text for name in packages(LIBRARY))
     assert all(f"`{name}`" in text for name in packages(LIBRARY / "rules" / "engine"))
+
+
+def test_dead_code_is_found_and_a_use_in_a_template_or_by_a_decorator_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "libs").mkdir()
+    lines = (
+        "def called(): pass",
+        "@app.get('/')",
+        "def routed(): called()",
+        "class Shown:",
+        "    def dead(self): pass",
+    )
+    (tmp_path / "libs/a.py").write_text("\n\n".join(lines).replace("/')\n", "/')"))
+    (tmp_path / "libs/page.html").write_text("{{ Shown }}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(check_dead_code, "CALLED_BY", {})
+    assert check_dead_code.main() == 1
+    assert capsys.readouterr().err == "libs/a.py:8: dead: dead code\n"
