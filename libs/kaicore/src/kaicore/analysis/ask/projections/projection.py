@@ -78,8 +78,8 @@ class Projection:
             self._pod_observed(payload, event)
         elif isinstance(payload, payloads.PodsLeftWaiting):
             self._left_waiting(payload, event)
-        elif isinstance(payload, _OF_PODS):
-            self._pod_changed(payload, event)
+        elif (row := self._pods.get(getattr(payload, "uid", ""))) is not None:
+            self._pod_changed(row, payload, event)
 
     def _decided(self, at: int) -> Counter[str]:
         """Return the counts of the hour of a time."""
@@ -179,12 +179,12 @@ class Projection:
                 tried_at = row.tried_at or event.recorded_at
                 self._change(row, event, tried_at=tried_at, **self._belongings(entry))
 
-    def _pod_changed(self, payload: Any, event: Event) -> None:
+    def _pod_changed(self, row: PodHistory, payload: Any, event: Event) -> None:
         """Take in what happened to a pod, beside what was seen of it."""
-        row, at = self._pods.get(payload.uid), event.recorded_at
-        if row is None:
-            return
+        at = event.recorded_at
         fields = own_changes(row, payload, at=at)
+        if not fields:
+            return
         match payload:
             case payloads.PodPlaced():
                 if (entry := self.state.pods.get(payload.uid)) is None:
@@ -281,14 +281,3 @@ _COUNTED: dict[type[payloads.Payload], str] = {
     payloads.RepairRequested: "evictions",
     payloads.PredictionMissed: "missed",
 }
-
-#: Events of a pod that change its row, beside those that see it.
-_OF_PODS = (
-    payloads.PodDeleted,
-    payloads.PodPlaced,
-    payloads.PodBound,
-    payloads.BindFailed,
-    payloads.PodRejected,
-    payloads.EvictionDecided,
-    payloads.RepairRequested,
-)
