@@ -89,7 +89,7 @@ class Shares:
     # --- the API server ---------------------------------------------------------------------------------------------
 
     def config_map_written(self, body: Json) -> None:
-        """A pod is told its GPUs."""
+        """A pod learns its GPUs."""
         visible = (body.get("data") or {}).get(_VISIBLE)
         for owner in body["metadata"].get("ownerReferences", ()) if visible else ():
             self._told[owner["uid"]] = str(visible).split(",")
@@ -109,7 +109,7 @@ class Shares:
             self._wrong(f"GPU group {group} has {len(there)} reservation pods")
 
     def check_devices(self, there: dict[str, str]) -> None:
-        """Look at what pods on one node were told, when one more is bound; `there` has names by uid."""
+        """Look at what pods on one node have learnt, when one more is bound; `there` has names by uid."""
         groups: dict[str, set[str]] = defaultdict(set)
         for uid, name in there.items():
             held = [group for group, gpu in self.opened.items() if uid in gpu.parts]

@@ -48,7 +48,7 @@ class Ledger:
         )
 
     def partly_unknown(self, node: str) -> list[PodEntry]:
-        """Return the pods on a node of whose zones the log does not tell all."""
+        """Return the pods on a node with zones that the log knows only in part."""
         return [entry for entry in self.state.charges.held_on(node) if self.state.charges.partly_unknown(entry)]
 
     def append(self, units: tuple[Unit, ...]) -> set[int]:

@@ -149,7 +149,7 @@ class SharedNode:
 
 @asynccontextmanager
 async def shared_node(scene: Scene) -> AsyncIterator[SharedNode]:
-    """A node whose kubelet acts."""
+    """A node with a kubelet that acts."""
     await scene.api.post("/api/v1/namespaces", {"metadata": {"name": RESERVATION_NAMESPACE}})
     node = SharedNode(scene)
     acting = asyncio.create_task(node.run())

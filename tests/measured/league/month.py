@@ -79,7 +79,7 @@ class MonthRun(EngineRun):
     """Jobs on nodes with outages."""
 
     def __init__(self, given: Setting, drawn: Sequence[Outage], *, ours: bool) -> None:
-        """Args: ours: whether the engine is told of what is planned and sets bad nodes aside; else a script acts."""
+        """Args: ours: whether the engine knows what is planned and sets bad nodes aside; else a script acts."""
         config = EngineConfig()
         super().__init__(given, config if ours else replace(config, suspect_after=0), limits=True)
         self.lost_gpu_s = self.stopped = self.failed_pods = 0

@@ -1,4 +1,4 @@
-"""Who has a queue's GPUs: each holder's standing, what the queue may take, another rule, and what a caller may see."""
+"""The holders of a queue's GPUs: their standing, what the queue may take, another rule, and what a caller may see."""
 
 import msgspec
 import pytest

@@ -13,7 +13,7 @@ Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 @asynccontextmanager
 async def server(asks_for: bytes, answer: Answering) -> AsyncIterator[str]:
-    """Serve clients whose first word of us is that something is required; give the place."""
+    """Serve clients that hear first that something is required; give the place."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(_INFO % asks_for)

@@ -19,7 +19,7 @@ ZONE = amounts(cpu=8, memory=32, gpu=1)
 
 
 class Shares(Sharing):
-    """A cluster whose scheduler gives shares of GPUs."""
+    """A cluster with a scheduler that gives shares of GPUs."""
 
     compares_indexes = True
 

@@ -1,4 +1,4 @@
-"""What an API server serves, asked for by many at once: the answers as Kubernetes 1.36 gives them, prepared."""
+"""The discovery of an API server, asked for by many at once: the answers as Kubernetes 1.36 gives them, prepared."""
 
 import asyncio
 from typing import Any

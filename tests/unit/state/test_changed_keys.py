@@ -1,4 +1,4 @@
-"""What has changed is looked at again, by those who look often, and by those who have not looked for long."""
+"""Keys that have changed are looked at again, by those who look often, and by those who have not looked for long."""
 
 import weakref
 
