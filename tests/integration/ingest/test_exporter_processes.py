@@ -1,5 +1,6 @@
 """Exporters with tokens and TLS, of many nodes, replaced, and as processes."""
 
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -24,6 +25,7 @@ from tests.given.cluster.podresources import Kubelet, pod, serving, write_sysfs
 from tests.given.cluster.state_files import write_state_files
 from tests.given.processes.exporting import Exporting, seen
 from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.given.processes.kai_commands import talking
 from tests.given.processes.service_process import service_process
 from tests.given.work.reports import pod_report, report
 
@@ -199,6 +201,18 @@ async def test_exporter_and_ingest_work_as_processes(
         async with service_process("kai_exporter.main", common, "--ingest-url", f"http://{address}", *fleet):
             await observed.reach(3)
     assert await observed.summary() == ["a node-0:cpu=1000", "a node-1:cpu=1000", "b node-1:cpu=1000"]
+
+
+def test_an_exporter_without_its_port_names_it_and_does_not_begin() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        node = ("--cluster", "c", "--ingest-url", "http://x", "--node-name", "n", "--token", "t")
+        process, said = talking("kai_exporter.main", *node, "--http-host", "127.0.0.1", "--http-port", port)
+        with said:
+            lines = said.read()
+        assert process.wait(60) != 0
+    assert port in lines
+    assert "never awaited" not in lines
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import h11
@@ -221,18 +222,18 @@ def run_agent(
         gc.collect()
         gc.freeze()
         gc.set_threshold(700, 10, 10)
-        return asyncio.run(served(context, _run(context, settings, body(context, settings))))
+        return asyncio.run(served(context, _run(context, settings, partial(body, context, settings))))
 
     return start(name, read=lambda: read_agent_settings(settings_class), run=run)
 
 
-async def _run(context: AgentContext, settings: AgentSettings, body: Awaitable[None]) -> None:
+async def _run(context: AgentContext, settings: AgentSettings, body: Callable[[], Awaitable[None]]) -> None:
     process_metrics(context.registry)
     server = HealthServer(context.health, context.registry)
     address = await server.start(host=settings.http_host, port=settings.http_port, fd=settings.http_fd)
     context.log.info("health server listening", address=address)
     try:
-        await run_until_stopped(context, body)
+        await run_until_stopped(context, body())
     finally:
         await server.close()
         context.log.info("stopped")
