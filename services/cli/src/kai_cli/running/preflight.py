@@ -1,40 +1,20 @@
-"""Checks of the arguments of `kai up` before any server starts, and `kai fleet`, a tool that production lacks."""
+"""Checks of the arguments of `kai up`, before any server starts."""
 
 import asyncio
 import os
-import sys
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
-from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.embedded.nats import greeting
 
+from kai_cli.running.fleet import check_tool
 from kai_cli.running.stack import DEMO_PROFILE, ClusterSpec, sharing_settings
 from kai_cli.sources.paths import check_cluster_name
 
 #: How long a server may take to say who it is.
 _ANSWER_S = 5.0
 _NATS_PORT = 4222
-
-
-def check_tool(package: str, *, purpose: str) -> None:
-    """Check that a tool is installed: production does without them. Raises ConfigurationError: it is not."""
-    if find_spec(package) is None:
-        raise ConfigurationError(f"kai {purpose}, and {package} is not installed: pip install 'kai-ledger[demo]'")
-
-
-def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
-    """Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.
-
-    Args:
-        arguments: see `kai-fleet --help`; among them --kubeconfig FILE --profile NAME.
-    """
-    check_tool("kai_fleet", purpose="simulates kubelets")
-    # Another program, not an import: services know nothing of each other.
-    os.execv(sys.executable, [sys.executable, "-m", "kai_fleet.main", *arguments])  # noqa: S606
 
 
 def check_cluster(spec: ClusterSpec) -> None:
