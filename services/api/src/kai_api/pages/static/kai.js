@@ -35,6 +35,8 @@ async function show(address, history) {
   if (history) document.body.classList.add("busy");
   try {
     const answer = await fetch(address, { signal: mine.signal, headers: { Accept: "text/html", "X-Whole": "yes" } });
+    // What is shown stays, while what is newer cannot be had.
+    if (!history && answer.status >= 500) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine.signal.aborted) return;
     if (!page.getElementById("main")) { location.assign(address); return; }
@@ -86,7 +88,7 @@ function follow() {
   async function refreshed() {
     if (mine !== source) return;
     const wanted = head, began = performance.now();
-    try { await show(location.href, null); shown = wanted; } catch (error) { if (error.name !== "AbortError") hear(false); }
+    try { await show(location.href, null); shown = wanted; hear(true); } catch (error) { if (error.name !== "AbortError") hear(false); }
     rest = performance.now() + Math.max(1000, 5 * (performance.now() - began));
     due = 0;
     if (mine === source) awaitNews();
@@ -100,7 +102,8 @@ function follow() {
   mine.addEventListener("services", (event) => {
     hear(true);
     const plain = (text) => JSON.stringify(JSON.parse(text));
-    if (plain(event.data) !== plain(time().dataset.unwell)) show(location.href, null).catch(() => {});
+    // A page of an error has no time.
+    if (time() && plain(event.data) !== plain(time().dataset.unwell)) show(location.href, null).catch(() => {});
   });
   mine.onerror = () => {
     if (mine !== source) return;
