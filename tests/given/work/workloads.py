@@ -73,10 +73,10 @@ class Workloads(Cluster):
             self.record(f"queue/{one.name}", payloads.QueueObserved(one))
         return self
 
-    def budget(self, allowed: int, *, name: str = "b", label: str = "app") -> None:
+    def budget(self, allowed: int, *, name: str = "b", label: str = "app", **fields: Any) -> None:
         """Of the pods with a label, so many may be evicted."""
         selector = PodSelector(("default",), None, (Requirement(label, "Exists", ()),))
-        seen = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
+        seen = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed, **fields)
         self.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(seen))
 
     def restart(self) -> None:

@@ -50,6 +50,30 @@ def test_budget_does_not_count_a_pod_that_does_not_run_yet() -> None:
     assert set(cluster.evicted(cluster.cycle())) == {"low"}
 
 
+@pytest.mark.parametrize(
+    ("frees_unready", "unready", "budgets", "gone"),
+    [(True, True, 1, 1), (True, False, 1, 0), (False, True, 1, 0), (True, True, 2, 0)],
+)
+def test_unready_pod_goes_where_its_only_budget_frees_it(
+    frees_unready: bool, unready: bool, budgets: int, gone: int
+) -> None:
+    cluster = gpu_nodes(1)
+    cluster.runs("low", "n0", 8, labels={"app": "a"}, unready=unready)
+    for number in range(budgets):
+        cluster.budget(0, name=f"b{number}", frees_unready=frees_unready)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert len(cluster.cycle().evictions) == gone
+
+
+def test_unready_pods_take_no_disruption_from_the_ready_ones() -> None:
+    cluster = gpu_nodes(1)
+    for number in range(2):
+        cluster.runs(f"low{number}", "n0", 4, labels={"app": "a"}, unready=number == 0)
+    cluster.budget(1, frees_unready=True)
+    cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
+    assert len(cluster.cycle().evictions) == 2
+
+
 @pytest.mark.parametrize(("of_queue", "reason"), [("a", EvictionReason.PREEMPTED), ("b", EvictionReason.RECLAIMED)])
 def test_group_before_its_minimum_runtime_is_not_evicted(of_queue: str, reason: EvictionReason) -> None:
     runtimes = {"preempt_min_runtime_us": 60 * SECOND, "reclaim_min_runtime_us": 60 * SECOND}

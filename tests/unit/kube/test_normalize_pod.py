@@ -254,3 +254,20 @@ def test_annotations_of_workload_apis_are_kept_and_our_own_prediction_is_not() -
 def test_quantities_that_people_write_as_numbers() -> None:
     (container,) = normalized(wire.pod(containers=[resources(limits={"cpu": 0.5, "memory": 1e3})])).containers
     assert container.limits == {"cpu": 500, "memory": 1000}
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "deleted", "unready"),
+    [
+        ("Running", "False", None, True),
+        ("Running", "Unknown", None, True),
+        ("Running", "True", None, False),
+        ("Running", "False", "2026-01-01T00:00:00Z", False),
+        ("Pending", "False", None, False),
+        ("Succeeded", "False", None, False),
+    ],
+)
+def test_only_a_pod_that_runs_on_is_unready(phase: str, ready: str, deleted: str | None, unready: bool) -> None:
+    document = wire.pod("p", status={"phase": phase, "conditions": [{"type": "Ready", "status": ready}]})
+    document["metadata"]["deletionTimestamp"] = deleted
+    assert normalized(document).unready is unready

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.storage import (
     DEFAULT_TOLERATIONS,
@@ -117,3 +118,22 @@ def test_namespace_and_budget_are_normalized() -> None:
     )
     none = normalize_budget(BUDGETS.decode(encoded("b", namespace="ml", spec={"selector": {}})))
     assert none.selector.labels == (), "an empty selector selects all"
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "frees"),
+    [
+        (None, 2, 2, True),
+        ("IfHealthyBudget", 1, 2, False),
+        ("IfHealthyBudget", 0, 0, False),
+        ("AlwaysAllow", 0, 2, True),
+        ("OfALaterKubernetes", 1, 2, False),
+    ],
+)
+def test_budget_frees_unready_pods_as_the_eviction_api_does(
+    policy: str | None, healthy: int, desired: int, frees: bool
+) -> None:
+    spec = {"selector": {}} | ({"unhealthyPodEvictionPolicy": policy} if policy else {})
+    status = {"disruptionsAllowed": 0, "currentHealthy": healthy, "desiredHealthy": desired}
+    document = encoded("b", namespace="ml", spec=spec, status=status)
+    assert normalize_budget(BUDGETS.decode(document)).frees_unready is frees

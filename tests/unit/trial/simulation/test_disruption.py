@@ -84,6 +84,12 @@ def test_pods_that_are_not_ready_are_not_healthy(tmp_path: Path) -> None:
     assert "ProtectedByDisruptionBudget" in outcomes["h1"]
 
 
+def test_pods_that_are_not_ready_go_where_the_budget_always_allows_it(tmp_path: Path) -> None:
+    limit = "minAvailable: 1, unhealthyPodEvictionPolicy: AlwaysAllow"
+    outcomes, _ = after(victims("v1", "v2", ready="False") + high("h1", "h2") + budget(limit), tmp_path)
+    assert sorted(what.split()[0] for what in outcomes.values()) == ["n-v1", "n-v2"]
+
+
 def test_a_disruption_that_was_granted_is_counted_once(tmp_path: Path) -> None:
     status = "{disruptionsAllowed: 1, disruptedPods: {gone: '2026-01-01T00:00:00Z'}}"
     outcomes, _ = after(victims("v1", "v2") + high("h1") + budget("minAvailable: 1", status=status), tmp_path)

@@ -382,7 +382,15 @@ def normalize_pod(wire: objects.PodObject, lost: Lost = unheard) -> Pod:  # long
         active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
         checkpoint_at=_checkpoint_at(annotations, subject=subject, lost=lost),
         gpu_share=share,
+        unready=_unready(wire),
     )
+
+
+def _unready(wire: objects.PodObject) -> bool:
+    """Tell whether a pod runs on and is not ready; as it ends none is, which costs no fact of its own."""
+    if wire.status.phase != "Running" or wire.metadata.deletion_timestamp is not None:
+        return False
+    return any(one.type == "Ready" and one.status != "True" for one in wire.status.conditions or ())
 
 
 def _checkpoint_at(annotations: Mapping[str, str], *, subject: str, lost: Lost) -> int:

@@ -19,7 +19,7 @@ from kaicore.rules.objects.wire import KubernetesObject, PlainObject, int32
 DEFAULT_TOLERATIONS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 #: In the status of a PodDisruptionBudget.
-DISRUPTIONS_ALLOWED = "disruptionsAllowed"
+DISRUPTIONS_ALLOWED, CURRENT_HEALTHY, DESIRED_HEALTHY = "disruptionsAllowed", "currentHealthy", "desiredHealthy"
 BOUND_ANNOTATION = "pv.kubernetes.io/bind-completed"
 #: What named a claim's class before `spec.storageClassName`, and still wins over it.
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -110,16 +110,22 @@ def normalize_namespace(wire: KubernetesObject, lost: Lost = unheard) -> Namespa
 
 
 def normalize_budget(wire: PlainObject, lost: Lost = unheard) -> PodDisruptionBudget:
-    """Reduce a PodDisruptionBudget to what evictions need."""
+    """Reduce a PodDisruptionBudget to what evictions need.
+
+    Its policy for pods that are not ready is that of the eviction API: `AlwaysAllow`, or else they go as long as enough
+    others are healthy (kubernetes v1.37, `pkg/registry/core/pod/storage/eviction.go`).
+    """
     metadata, given = wire.metadata, named_fields("PodDisruptionBudget", wire)
     spec, status = given.inside("spec"), given.inside("status")
     allowed = status.read(DISRUPTIONS_ALLOWED, int) or 0
     allowed = int32(allowed, subject=given.subject, field=status.where(DISRUPTIONS_ALLOWED), lost=lost)
+    healthy, desired = (status.read(name, int) or 0 for name in (CURRENT_HEALTHY, DESIRED_HEALTHY))
     return PodDisruptionBudget(
         **namespaced_identity(metadata),
         selector=PodSelector((metadata.namespace,), labels=selector(spec, "selector")),
         disruptions_allowed=max(allowed, 0),
         disrupted=tuple(sorted(status.inside("disruptedPods").value)),
+        frees_unready=spec.text("unhealthyPodEvictionPolicy") == "AlwaysAllow" or healthy >= desired > 0,
     )
 
 

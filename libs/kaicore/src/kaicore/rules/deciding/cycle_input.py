@@ -391,6 +391,8 @@ def _budgets(state: ClusterView) -> Budgets:
             # The eviction API asks no budget about a pod that does not run yet (kubernetes, `canIgnorePDB`, 1.34).
             if entry.charged and entry.pod.phase != "Pending":
                 keys = tuple(sorted(state.constraints.budgets_of(entry.pod)))
+                if len(keys) == 1 and entry.pod.unready and budgets[keys[0]].frees_unready:
+                    continue
                 if keys:
                     by_pod[uid] = keys
     # Evictions that were decided and that the API server has not granted yet.

@@ -22,6 +22,7 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, omit_defaults=True):
         selector: the pods, of the budget's own namespace.
         disruptions_allowed: as its controller has last counted.
         disrupted: names of pods with a granted eviction that the controller has not seen go yet.
+        frees_unready: whether a pod that is not ready goes without a disruption being allowed, and counts for none.
     """
 
     uid: str
@@ -31,6 +32,7 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, omit_defaults=True):
     selector: PodSelector
     disruptions_allowed: int = 0
     disrupted: tuple[str, ...] = ()
+    frees_unready: bool = False
 
 
 class PodTerm(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -204,6 +206,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         checkpoint_at: when it last wrote a checkpoint (`LAST_CHECKPOINT_ANNOTATION`), in seconds since the epoch; 0 for
             never.
         gpu_share: the parts of GPUs that it asks for; None for none.
+        unready: whether it runs on, and its kubelet or node controller says that it is not ready.
     """
 
     uid: str
@@ -242,6 +245,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     resource_claims: tuple[PodClaim, ...] = ()
     checkpoint_at: int = 0
     gpu_share: GpuShare | None = None
+    unready: bool = False
 
     @property
     def subject(self) -> str:

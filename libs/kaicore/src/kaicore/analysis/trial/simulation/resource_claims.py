@@ -21,7 +21,7 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.share_dialects import translated
-from kaicore.kube.normalize.storage import DISRUPTIONS_ALLOWED
+from kaicore.kube.normalize.storage import CURRENT_HEALTHY, DESIRED_HEALTHY, DISRUPTIONS_ALLOWED
 from kaicore.kube.wire.objects import PriorityClassObject
 from kaicore.kube.wire.resources import named_fields
 from kaicore.rules.model.pod import Namespace
@@ -220,7 +220,8 @@ class DisruptionController:
             desired = _scaled(1 if least is None else least, expected)
         allowed = max(healthy - desired, 0) if expected else 0
         meta = msgspec.structs.replace(budget.metadata, resource_version=f"counted-{self._version}")
-        return msgspec.structs.replace(budget, metadata=meta, status={DISRUPTIONS_ALLOWED: allowed})
+        status = {DISRUPTIONS_ALLOWED: allowed, CURRENT_HEALTHY: healthy, DESIRED_HEALTHY: desired}
+        return msgspec.structs.replace(budget, metadata=meta, status=status)
 
     def _is_healthy(self, entry: PodEntry) -> bool:
         if entry.stage is not Stage.BOUND or entry.pod.deletion_at is not None:

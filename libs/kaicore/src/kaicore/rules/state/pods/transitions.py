@@ -256,6 +256,7 @@ def with_status_of(before: Pod, pod: Pod) -> Pod | None:
     put(again, "deletion_at", pod.deletion_at)
     put(again, "reason", pod.reason)
     put(again, "message", pod.message)
+    put(again, "unready", pod.unready)
     return again if again == pod else None
 
 
