@@ -18,8 +18,7 @@ from kai_api.pages.charts import Months
 from kai_cli.history import parquet
 from kai_projector.main import Parts, ProjectorMetrics, follow
 from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA, Account, Period, by_month
-from kaicore.analysis.ask.hours.compared import CountedHours
-from kaicore.analysis.ask.hours.kept import KeptHours, keep_hours, kept_hours_of
+from kaicore.analysis.ask.hours.kept import CountedHours, KeptHours, keep_hours, kept_hours_of
 from kaicore.analysis.ask.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore

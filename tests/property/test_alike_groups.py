@@ -16,7 +16,7 @@ from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.indexes.resting_groups import RestingGroups
+from kaicore.rules.state.indexes.workload_index import RestingGroups
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue

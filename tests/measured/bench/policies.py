@@ -21,7 +21,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.rules.engine.policies.group_policies import GroupPolicies
+from kaicore.rules.engine.policies.cycle_policies import GroupPolicies
 from kaicore.rules.engine.session import session
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.events import payloads

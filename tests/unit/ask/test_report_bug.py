@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kaicore.analysis.replay.exports import Pseudonyms, export_redacted
 from kaicore.analysis.replay.moments import Range
-from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.analysis.replay.self_check import differing_parts
 from kaicore.ledger.log.files.log import FileLog

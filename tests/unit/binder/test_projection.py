@@ -16,8 +16,8 @@ from kai_binder.projection.open_work import (
 )
 from kaicore.errors import UnknownEvent
 from kaicore.ledger.log.port import Snapshot
-from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.observation import binding_annotations
 from kaicore.rules.events.payloads import (
     BindFailed,
     EvictionDecided,

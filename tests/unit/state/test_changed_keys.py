@@ -2,8 +2,7 @@
 
 import weakref
 
-from kaicore.rules.state.indexes.resting_groups import RestingGroups
-from kaicore.rules.state.indexes.workload_index import ChangedKeys
+from kaicore.rules.state.indexes.workload_index import ChangedKeys, RestingGroups
 
 from tests.given.cluster.factory import pod
 from tests.given.work.workloads import OWNER, Workloads

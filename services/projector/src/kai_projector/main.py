@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from kaicore.analysis.ask.hours.compared import CountedHours
-from kaicore.analysis.ask.hours.kept import keep_hours
+from kaicore.analysis.ask.hours.kept import CountedHours, keep_hours
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.analysis.replay.samples import SampleDifference

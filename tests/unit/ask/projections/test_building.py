@@ -1,7 +1,7 @@
 """Several builders of one generation of read models."""
 
 import pytest
-from kaicore.analysis.ask.hours.compared import CountedHours
+from kaicore.analysis.ask.hours.kept import CountedHours
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows
 from kaicore.analysis.ask.projections.projection import HOUR_US
 from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges

@@ -17,8 +17,8 @@ from typing import Any
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.wire.objects import PodObject
-from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.observation import binding_annotations
 from kaicore.rules.events.payloads import (
     BindFailed,
     EvictionDecided,

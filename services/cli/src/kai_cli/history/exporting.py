@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from kaicore.analysis.json_spelling import spelled
-from kaicore.analysis.replay.exports import export_log
+from kaicore.analysis.replay.exports import export_log, export_redacted
 from kaicore.analysis.replay.log_states import events_of, first_state
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
-from kaicore.analysis.replay.redacting import export_redacted
 from kaicore.analysis.replay.replay import cycle_with_input
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.reader import LogFile

@@ -35,7 +35,7 @@ from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.cycle_run import input_to_explain, run_on
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
-from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter
+from kaicore.rules.engine.constraints.class_filters import AdmissionFilter
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events import payloads

@@ -34,7 +34,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_ids
 from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
-from kaicore.rules.state.indexes.resting_groups import as_left
+from kaicore.rules.state.indexes.workload_index import as_left
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, figures
 from kaicore.rules.state.views import CycleView, QueuesView
 

@@ -1,4 +1,4 @@
-"""Observations and facts as records: each with an id of its own, and with the change of a node's account.
+"""Observations and facts as records, each with its id and the change of a node's account; and annotations of bindings.
 
 The id is derived from the pod, the observed placement and the observation before it. So the same report, sent again, is
 recorded once, and a placement that changes and changes back is recorded each time.
@@ -9,6 +9,7 @@ without it is appended after it. Facts that only free a node go without: a decis
 wrong.
 """
 
+import json
 from collections.abc import Iterable
 from hashlib import blake2b
 from uuid import UUID
@@ -16,9 +17,11 @@ from uuid import UUID
 import msgspec
 
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
-from kaicore.rules.events.payloads import NodeCharged, PlacementObserved, PredictionMissed
+from kaicore.rules.events.payloads import NodeCharged, PlacementObserved, PodPlaced, PredictionMissed
+from kaicore.rules.model import placement
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.objects.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
 
 
 def charging(unit: Unit, node: str, *, pods: Iterable[str] = ()) -> Unit:
@@ -120,3 +123,23 @@ def prediction_missed(missed: PredictionMissed, *, follows: UUID, occurred_at: i
         subject=f"{missed.namespace}/{missed.name}",
         cause=follows,
     )
+
+
+def binding_annotations(placed: PodPlaced) -> dict[str, str]:
+    """Return the annotations of a pod's binding: its zones, its place in the topology, and its request for nodes."""
+    annotations = {}
+    if placed.placement is not None:
+        for annotation, encode in (
+            (placement.PREDICTED_ANNOTATION, placement.encode_annotation),
+            (placement.MEMORY_GROUPS_PREDICTED, placement.encode_memory_groups),
+        ):
+            if text := encode(placed.placement):
+                annotations[annotation] = text
+    if placed.rank >= 0:
+        annotations[placement.RANK_ANNOTATION] = str(placed.rank)
+    if placed.domains:
+        annotations[placement.DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
+    if placed.provisioning_request:
+        annotations[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
+        annotations[CONSUMED_CLASS_KEY] = placed.provisioning_class
+    return annotations

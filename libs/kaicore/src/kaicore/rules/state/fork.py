@@ -28,7 +28,7 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.numa.columns import RowMemory
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.indexes.resting_groups import RestingGroups
+from kaicore.rules.state.indexes.workload_index import RestingGroups
 from kaicore.rules.state.pods.pod_entry import PodEntry, Remembered
 
 #: Parts of a state that keep what facts that undo others do not take back.

@@ -25,10 +25,9 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.indexes.node_trials import NodeTrials
+from kaicore.rules.state.indexes.node_trials import NodeTrials, Rejection
 from kaicore.rules.state.indexes.past_runs import GpuUse, GpuUseRecord, RecentWork, RunsOfKind, RunTimes, SeenWork
 from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
-from kaicore.rules.state.indexes.rejections import Rejection
 from kaicore.rules.state.indexes.repairs import RepairRecord
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
 from kaicore.rules.state.pods.pod_entry import Home, PodEntry, Sharing

@@ -21,8 +21,8 @@ from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.class_filters import AdmissionFilter, OwnPolicyFilter
 from kaicore.rules.engine.constraints.node_filter import MaskFilter, NodeFilter
-from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.placement.node_columns import NodeColumns

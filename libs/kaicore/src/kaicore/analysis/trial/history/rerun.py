@@ -20,8 +20,7 @@ import msgspec
 from kaicore.analysis.life.pod_stories import Lineage, LineageRun, PodStories
 from kaicore.analysis.trial.history.alternative import Changes
 from kaicore.analysis.trial.history.reading import Delays, Fact, History, Sampler
-from kaicore.analysis.trial.history.simulated_kubelets import SimulatedKubelets
-from kaicore.analysis.trial.simulation.kubelets import Kubelets
+from kaicore.analysis.trial.simulation.kubelets import Kubelets, SimulatedKubelets
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig

@@ -31,9 +31,8 @@ from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
-from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
-from kaicore.rules.events.observation import annotated_placement, observation, zones_of
+from kaicore.rules.events.observation import annotated_placement, binding_annotations, observation, zones_of
 from kaicore.rules.events.payloads import (
     EvictionDecided,
     GpuClosed,

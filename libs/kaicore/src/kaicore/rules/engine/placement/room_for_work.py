@@ -27,8 +27,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from kaicore.rules.engine.constraints.constraint_evaluator import tolerated_rows
 from kaicore.rules.engine.constraints.node_matching import affine, selected
-from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.gpu_share import GPU, WHOLE

@@ -1,29 +1,129 @@
 """The kubelet's walk over a pod on one node: compute, admit and allocate one container after another.
 
 Container scope looks at each container in order, init containers and sidecars first, and allocates it before the next.
-Pod scope asks once, for the whole pod, and allocates its containers under that one mask. Resources of an ordinary init
-container are lent to the containers after it. CPUs and devices are counted, not identified (decision 0004). Where a
-manager refuses to allocate, the refusal has the kubelet's own case and message.
+Pod scope asks once, for the whole pod, and allocates its containers under that one mask. The Topology Manager merges
+the hints of its providers for one container (or pod) into one mask, by one function per policy. Resources of an
+ordinary init container are lent to the containers after it. CPUs and devices are counted, not identified (decision
+0004). Where a manager refuses to allocate, the refusal has the kubelet's own case and message.
 
 `admit` is exact for one node; `kaicore.rules.numa.screen` rules nodes out by the thousand.
 
-Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/scope_container.go` and `scope_pod.go`,
-`pkg/kubelet/cm/devicemanager/manager.go`; v1.37, `pkg/kubelet/cm/cpumanager/policy_static.go`
+Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/scope_container.go`, `scope_pod.go` and the file of each
+policy, `pkg/kubelet/cm/devicemanager/manager.go`; v1.37, `pkg/kubelet/cm/cpumanager/policy_static.go`
 (enforceSMTAlignment, validatePodScopeResources), `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
+
+from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.kubelet import verdict
 from kaicore.rules.numa.kubelet.cpu_packing import CoreCounts, distribute, pack
-from kaicore.rules.numa.kubelet.evaluators import EVALUATORS, Merged
-from kaicore.rules.numa.kubelet.masks import Hints, lowest_place, zones_of
+from kaicore.rules.numa.kubelet.masks import Hints, lowest_place, spread, zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, redrawn, shrink
 from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
+
+
+class Merged(msgspec.Struct, frozen=True, gc=False):
+    """The merged hint.
+
+    Attributes:
+        mask: zones to allocate from, 0 for any.
+        preferred: whether every provider prefers it.
+    """
+
+    mask: int
+    preferred: bool
+
+
+#: A policy merges the hints; None where it refuses (`TopologyAffinityError`).
+Evaluator = Callable[[NodeZones, Sequence[Hints]], Merged | None]
+
+
+def single_numa_node(node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
+    """Return the lowest zone that every provider prefers alone (`policy_single_numa_node.go`).
+
+    The mask of all zones says nothing: so it is on a node of one zone, or where no provider has an opinion.
+    """
+    if not hints:
+        return Merged(0, preferred=True)
+    table = node.table
+    common = table.of_width[1]
+    for hint in hints:
+        common &= hint.preferred
+    if not common:
+        return None
+    mask = table.masks[lowest_place(common)]
+    return Merged(0 if mask == table.full else mask, preferred=True)
+
+
+def restricted(node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
+    """Return a mask that every provider prefers (`policy_restricted.go`)."""
+    table = node.table
+    if not hints:
+        return Merged(table.full, preferred=True)
+    common = hints[0].preferred
+    for hint in hints[1:]:
+        common &= hint.preferred
+    return Merged(best_mask(node, common), preferred=True) if common else None
+
+
+def best_effort(node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
+    """Return what `restricted` does where that admits, otherwise the mask that comes nearest (`policy.go`).
+
+    Nearest is measured by BestNonPreferredAffinityCount: as many zones as the neediest provider's narrowest hint; if
+    none of the merged masks has so many, the next smaller number, or else the smallest.
+    """
+    aligned = restricted(node, hints)
+    if aligned is not None:
+        return aligned
+    table = node.table
+    overlaps, target = {table.full}, 0
+    for hint in hints:
+        if hint.feasible:
+            masks = [mask for place, mask in enumerate(table.masks) if hint.feasible >> place & 1]
+            target = max(target, masks[0].bit_count())
+            overlaps = {one & other for one in overlaps for other in masks} - {0}
+    if not overlaps:
+        return Merged(table.full, preferred=False)
+    fitting = [mask.bit_count() for mask in overlaps if mask.bit_count() <= target]
+    width = max(fitting) if fitting else min(mask.bit_count() for mask in overlaps)
+    among = 0
+    for mask in overlaps:
+        if mask.bit_count() == width:
+            among |= 1 << table.places[mask]
+    return Merged(best_mask(node, among), preferred=False)
+
+
+def none(_node: NodeZones, _hints: Sequence[Hints]) -> Merged:
+    """Merge nothing: the managers allocate where they like; they can still refuse."""
+    return Merged(0, preferred=False)
+
+
+def best_mask(node: NodeZones, masks: int) -> int:
+    """Return a set's best mask: fewest zones, then (prefer-closest-numa-nodes) the closest, then the lowest value."""
+    table = node.table
+    place = lowest_place(masks)
+    if node.settings.prefers_closest and node.distances:
+        width = table.masks[place].bit_count()
+        among = masks & table.of_width[width]
+        places = [index for index in range(len(table)) if among >> index & 1]
+        place = min(places, key=lambda index: (spread(node.distances, table.zones_of[index]), index))
+    return table.masks[place]
+
+
+EVALUATORS: dict[TopologyPolicy, Evaluator] = {
+    TopologyPolicy.SINGLE_NUMA_NODE: single_numa_node,
+    TopologyPolicy.RESTRICTED: restricted,
+    TopologyPolicy.BEST_EFFORT: best_effort,
+    TopologyPolicy.NONE: none,
+}
+
 
 #: What the memory manager says where no mask serves a container, or the container asks for no memory at all.
 NO_MEMORY_HINT = (

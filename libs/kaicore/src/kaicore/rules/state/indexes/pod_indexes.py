@@ -28,13 +28,11 @@ from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
-from kaicore.rules.state.indexes.node_trials import NodeTrials
+from kaicore.rules.state.indexes.node_trials import NodeTrials, RejectionIndex
 from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes, run_keys
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
-from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
-from kaicore.rules.state.indexes.resting_groups import RestingGroups
-from kaicore.rules.state.indexes.workload_index import WorkloadIndex
+from kaicore.rules.state.indexes.workload_index import RestingGroups, WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import (
     NO_CHARGE,
     Eviction,
