@@ -115,6 +115,33 @@ def test_a_role_that_may_not_migrate_is_refused_in_one_line(superuser_url: str) 
         upgrade(as_role(superuser_url, "kai_read"))
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_keep_any_text_is_refused(empty_database_url: str, encoding: str) -> None:
+    name = f"{empty_database_url.rpartition('/')[2].partition('?')[0]}_{encoding.lower()}"
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+        try:
+            with pytest.raises(
+                ConfigurationError, match=f"^database {name}: encoding: a log needs UTF8.*'{encoding}'$"
+            ):
+                upgrade(psycopg.conninfo.make_conninfo(empty_database_url, dbname=name))
+        finally:
+            connection.execute(f"DROP DATABASE {name}")
+
+
+@pytest.mark.usefixtures("database_url")  # makes the roles
+async def test_settings_of_a_database_change_nothing(empty_database_url: str) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(empty_database_url)["dbname"]
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        for setting in ("search_path = nowhere", "client_encoding = latin1", "timezone = 'Asia/Kathmandu'"):
+            connection.execute(f"ALTER DATABASE {name} SET {setting}")
+    await asyncio.to_thread(upgrade, empty_database_url)
+    async with await PostgresLog.open(empty_database_url) as log:
+        await log.append("c1", [unit(new_event("node/日本", subject="日本"))])
+        assert [event.subject for event in await log.read("c1")] == ["日本"]
+        assert (await verify(log, "c1")).findings == ()
+
+
 def test_missing_server_is_named() -> None:
     with pytest.raises(LogUnavailable, match="cannot migrate"):
         upgrade("postgresql://kai@127.0.0.1:1/kai")

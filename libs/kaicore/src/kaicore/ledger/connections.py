@@ -89,6 +89,8 @@ _SESSION = {
     "client_connection_check_interval": "1s",
     # Each statement must see what was committed before it got its lock.
     "default_transaction_isolation": "read committed",
+    # Where the migrations make the tables.
+    "search_path": "public, pg_temp",
 }
 
 #: Said by libpq: a server that vanished without a word is noticed within half a minute.
@@ -161,6 +163,8 @@ class Connections:
         self._options: dict[str, Any] = {
             **_TRANSPORT,
             "connect_timeout": connect_s,
+            # Whatever the environment, the role or the database sets.
+            "client_encoding": "utf8",
             "application_name": application,
             "autocommit": True,
         }

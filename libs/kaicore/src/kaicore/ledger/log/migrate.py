@@ -25,7 +25,8 @@ def upgrade(url: str) -> None:
 
     Raises:
         LogUnavailable: no server answers.
-        ConfigurationError: the url is none, the database was migrated by a newer version, or the scripts are missing.
+        ConfigurationError: the url is none, the database was migrated by a newer version or has another encoding than
+            UTF8, or the scripts are missing.
         LogError: the server refuses a step, such as for lack of a privilege.
     """
     check_ports(url)
@@ -44,10 +45,12 @@ def upgrade(url: str) -> None:
     config.set_main_option("script_location", str(scripts).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     # SQLAlchemy's own urls have no room for several hosts.
-    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
+    engine = create_engine("postgresql+psycopg://", creator=lambda: _connected(url), poolclass=NullPool)
     try:
         with engine.begin() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            # The functions name the tables of this schema, whatever path the database or the role sets.
+            path = "SELECT set_config('search_path', 'public, pg_temp', true), pg_advisory_xact_lock(:key)"
+            connection.execute(text(path), {"key": _LOCK})
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     except CommandError as error:
@@ -78,11 +81,25 @@ def admit_roles(url: str) -> None:
         raise LogError(f"cannot admit the roles of services: {without_login(url, error)}") from None
 
 
+def _connected(url: str) -> psycopg.Connection:
+    """Connect. Raises ConfigurationError: the database cannot keep any text, of which names of objects may be."""
+    connection = psycopg.connect(url, client_encoding="utf8")
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        name = connection.info.dbname
+        connection.close()
+        raise ConfigurationError(
+            f"database {name}: encoding: a log needs UTF8, make the database with ENCODING 'UTF8' TEMPLATE template0: "
+            f"{encoding!r}"
+        )
+    return connection
+
+
 def _revision_of(url: str) -> str | None:
     """Return the revision that a database is at; None where it has none yet, or the user may not ask."""
     try:
-        with psycopg.connect(url) as connection:
-            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        with _connected(url) as connection:
+            row = connection.execute("SELECT version_num FROM public.alembic_version").fetchone()
             return None if row is None else str(row[0])
     except psycopg.OperationalError as error:
         raise _unreachable(url, error) from None
