@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kaicore.errors import KaiError, LogUnavailable, StaleExpectation
+from kaicore.ledger.log import appending
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.rules.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
@@ -114,6 +115,36 @@ async def test_unit_whose_answer_was_lost_is_appended_once() -> None:
         await running.outbox.put([unit("a"), unit("b")])
         await running.outbox.flushed()
         assert await running.subjects() == ["a", "b"]
+
+
+class SlowLog(UnreliableLog):
+    """Does not get done in time with more than three units."""
+
+    async def append(
+        self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
+    ) -> list[UnitOutcome]:
+        if len(units) > 3:
+            raise LogUnavailable("no answer in time")
+        return await super().append(cluster, units, expect=expect)
+
+
+async def test_a_log_that_is_too_slow_for_a_batch_gets_smaller_ones() -> None:
+    names = [str(number) for number in range(12)]
+    async with Running(SlowLog(), batch=10, busy_gather_s=0.0) as running:
+        await running.outbox.put([unit(name) for name in names])
+        await running.outbox.flushed()
+        assert await running.subjects() == names
+        assert sum(running.notes.batches) == len(names)
+
+
+async def test_units_that_are_too_large_for_one_append_go_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appending, "MAX_APPEND", 2500)
+    names = ["a" * 500, "b" * 500, "c" * 500, "d" * 900]
+    async with Running(UnreliableLog()) as running:
+        await running.outbox.put([unit(name) for name in names])
+        await running.outbox.flushed()
+        assert await running.subjects() == names
+        assert running.notes.batches == [2, 1, 1]
 
 
 async def test_a_full_outbox_makes_writers_wait() -> None:

@@ -21,6 +21,9 @@ from kaicore.rules.events.envelope import Event, NewEvent, Stale, Unit, UnitOutc
 #: Largest body, bytes. What the log takes, the bus must be able to carry, and its messages end at 8 MiB.
 MAX_BODY = 8 * 1024 * 1024 - 64 * 1024
 
+#: Most bytes of bodies in one append of several units: a busy server takes 7 MB/s, and has 10 s for its answer.
+MAX_APPEND = 64 * 1024 * 1024
+
 #: Longest name of a cluster, stream, subject, actor or correlation, bytes; an index entry of Postgres ends at 2,704.
 MAX_TEXT = 1024
 
@@ -56,6 +59,11 @@ class Call:
     def size(self) -> int:
         """The number of events that it wants to append."""
         return sum(len(unit.drafts) for unit in self.units)
+
+    @property
+    def body_bytes(self) -> int:
+        """The size of all bodies that it wants to append."""
+        return sum(len(draft.body) for unit in self.units for draft in unit.drafts)
 
     def ids(self) -> list[UUID]:
         """Return the ids of all its events."""
@@ -100,7 +108,7 @@ def draft(cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | No
 
     Raises:
         InvalidObject: something that cannot be recorded: a NUL in a name, a name or body that is too long, a payload
-            that cannot be encoded.
+            that cannot be encoded, more units than one append takes.
         IdempotencyConflict: an id twice in one unit.
     """
     checked = {cluster}
@@ -115,7 +123,10 @@ def draft(cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | No
         if any(not 0 <= number < len(made) for number in unit.follows):
             raise InvalidObject("append", f"units[{len(made)}].follows", unit.follows, "names no earlier unit")
         made.append(DraftUnit(drafts, unit.expect, unit.follows))
-    return Call(tuple(made), expect or {})
+    call = Call(tuple(made), expect or {})
+    if len(made) > 1 and call.body_bytes > MAX_APPEND:
+        raise InvalidObject("append", "units", len(made), f"have {call.body_bytes} bytes, more than {MAX_APPEND}")
+    return call
 
 
 def _draft(cluster: str, new: NewEvent, checked: set[str]) -> Draft:

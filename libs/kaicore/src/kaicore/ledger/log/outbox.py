@@ -2,7 +2,7 @@
 
 It serves writers that must not lose a unit and cannot produce it again. While the log does not answer, units pile up to
 a limit, and then a caller that puts more waits. A unit that no log can accept is left out by itself, and the others go
-on.
+on. After an append without an answer the next one is half as large, for a slow server may not get done with more.
 """
 
 import asyncio
@@ -63,6 +63,8 @@ class Outbox:
         self._retry_s = retry_s
         self._busy_gather_s = busy_gather_s
         self._units: deque[Unit] = deque()
+        #: Units that the next append has at most.
+        self._most = batch
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
@@ -99,40 +101,44 @@ class Outbox:
         """
         while True:
             await self._filled.wait()
-            batch = [self._units[index] for index in range(min(len(self._units), self._batch))]
-            await self._append(batch)
-            for _ in batch:
-                self._units.popleft()
-            self._set_flags()
+            batch = [self._units[index] for index in range(min(len(self._units), self._most))]
+            try:
+                await self._append(batch)
+            except errors.LogUnavailable as error:
+                self._observer.unavailable(error)
+                self._most = max(1, len(batch) // 2)
+                await asyncio.sleep(self._retry_s)
+                continue
+            self._most = min(self._batch, 2 * self._most)
             if len(self._units) < self._batch:
                 await asyncio.sleep(_GATHER_S if len(batch) < _BUSY else self._busy_gather_s)
 
     async def _append(self, units: list[Unit]) -> None:
+        """Append the first units, which are no longer pending then."""
         clock = asyncio.get_running_loop().time
-        outcomes: list[UnitOutcome] | None = None
-        begun = 0.0
-        while outcomes is None:
-            begun = clock()
-            try:
-                outcomes = await self._log.append(self._cluster, units, expect=self._expect)
-            except errors.LogUnavailable as error:
-                self._observer.unavailable(error)
-                await asyncio.sleep(self._retry_s)
-            except (errors.StaleExpectation, errors.CorruptLog):
-                raise
-            except (errors.IdempotencyConflict, errors.InvalidObject, errors.LogError) as error:
-                if len(units) == 1:
-                    self._observer.dropped(units[0], error)
-                    return
+        begun = clock()
+        try:
+            outcomes = await self._log.append(self._cluster, units, expect=self._expect)
+        except (errors.LogUnavailable, errors.StaleExpectation, errors.CorruptLog):
+            raise
+        except (errors.IdempotencyConflict, errors.InvalidObject, errors.LogError) as error:
+            if len(units) > 1:
                 middle = len(units) // 2
                 await self._append(units[:middle])
                 await self._append(units[middle:])
                 return
-        for outcome in outcomes:
-            if outcome.stale is not None:
-                stale = outcome.stale
-                raise errors.StaleExpectation(self._cluster, stale.stream, expected=stale.expected, actual=stale.actual)
-        self._observer.appended(units, outcomes, clock() - begun)
+            self._observer.dropped(units[0], error)
+        else:
+            for outcome in outcomes:
+                if outcome.stale is not None:
+                    stale = outcome.stale
+                    raise errors.StaleExpectation(
+                        self._cluster, stale.stream, expected=stale.expected, actual=stale.actual
+                    )
+            self._observer.appended(units, outcomes, clock() - begun)
+        for _ in units:
+            self._units.popleft()
+        self._set_flags()
 
     def _set_flags(self) -> None:
         for flag, up in (
