@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kai_api.pages.charts import chart_of_cluster, charts_of_hours, charts_of_reports, charts_of_rows, times_of
 from kai_api.pages.cycles import cycle_page, cycle_steps, predictions, steps_of
-from kai_api.pages.frame import duration, search
+from kai_api.pages.frame import search
 from kai_api.pages.lists import Wanted, list_page
 from kai_api.pages.node import node_page, zones_table
 from kai_api.pages.overview import cluster_figures, domain_page, idle_segments, rows_within, topology_map
@@ -14,6 +14,7 @@ from kai_api.pages.problems import problems
 from kai_api.pages.queues import queue_lines, queues_page
 from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
+from kaicore.analysis.json_spelling import duration_text
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.events import payloads
@@ -113,7 +114,7 @@ def test_the_map_shows_racks_and_falls_back_to_names(fleet: Fleet) -> None:
     [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3725, "1 h 2 min"), (90_000, "1 d 1 h"), (-5, "0 s")],
 )
 def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_a_nodes_zones_say_who_holds_what(fleet: Fleet) -> None:

@@ -81,3 +81,13 @@ def time_text(microseconds: int) -> str:
     """Write a time of the log as RFC 3339; of one before the year 1 or after 9999 the nearest that there is."""
     seconds = min(max(microseconds / 1e6, _FIRST_S), _LAST_S)
     return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration in its two largest units: `2 h 10 min`."""
+    left, amounts = max(0, int(seconds)), list[tuple[int, str]]()
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        amounts.append((amount, unit))
+    first = next((place for place, (amount, _) in enumerate(amounts) if amount), 0)
+    return " ".join(f"{amount} {unit}" for amount, unit in amounts[first : first + 2] if amount) or "0 s"

@@ -21,7 +21,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from kaicore.analysis.ask.projections.capacity import Gpus
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import duration_text, time_text
 from kaicore.analysis.replay.moments import parse_moment, position_of
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import Filter
@@ -233,17 +233,6 @@ def pods_text(count: int, one: str, several: str) -> str:
     return f"{count} pod {one}" if count == 1 else f"{count} pods {several}"
 
 
-def duration(seconds: float) -> str:
-    """Write how long something lasts in at most two units: `3 d 4 h`, `5 min 10 s`, `12 s`."""
-    left = max(0, int(seconds))
-    amounts = []
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        amount, left = divmod(left, size)
-        amounts.append((amount, unit))
-    shown = next((place for place, (amount, _) in enumerate(amounts) if amount), len(amounts) - 1)
-    return " ".join(f"{amount} {unit}" for amount, unit in amounts[shown : shown + 2] if amount) or "0 s"
-
-
 class Place:
     """A page's place in a log."""
 
@@ -410,7 +399,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(asset=_asset, readable=readable_amount)
-    environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text, gpus=gpus_text)
+    environment.filters.update(when=short_time, clock=clock, duration=duration_text, pods=pods_text, gpus=gpus_text)
     return environment
 
 

@@ -14,7 +14,7 @@ from fastapi import Query
 from kaicore.analysis.ask.counterfactuals.reservations import SHOWN_US, ReservationRow, standing_reservations
 from kaicore.analysis.ask.listing import counts_by_stage, is_there, pod_message, pod_status
 from kaicore.analysis.ask.projections.capacity import GpuColumns, gpu_columns
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import duration_text, time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import gpus_text
@@ -25,7 +25,7 @@ from kaicore.rules.state.views import ClusterView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.frame import duration, page_of
+from kai_api.pages.frame import page_of
 from kai_api.pages.problems import NODE_PROBLEMS
 from kai_api.pages.queues import starving
 
@@ -170,7 +170,7 @@ def _message(state: ClusterView, entry: PodEntry, view: View) -> str:
 
 
 def _age(state: ClusterView, created_at: int) -> str:
-    return duration(state.recorded_at / 1e6 - created_at)
+    return duration_text(state.recorded_at / 1e6 - created_at)
 
 
 def _pods(state: ClusterView, wanted: Wanted, view: View) -> list[_Thing]:

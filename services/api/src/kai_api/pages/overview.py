@@ -12,6 +12,7 @@ from kaicore.analysis.ask.answers import CycleRow
 from kaicore.analysis.ask.projections.capacity import GpuColumns, Gpus, gpu_columns, gpus_of_pod
 from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologyQuestion
 from kaicore.analysis.ask.topology.domains import topologies_of
+from kaicore.analysis.json_spelling import duration_text
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.node import HOSTNAME
@@ -22,7 +23,7 @@ from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.rules.topology.book import TopologyKey
 from kaicore.rules.topology.paths import Path
 
-from kai_api.pages.frame import GPU_STATES, Part, duration, gpu_parts, page_of, parts, use_parts
+from kai_api.pages.frame import GPU_STATES, Part, gpu_parts, page_of, parts, use_parts
 from kai_api.pages.node import NodeZonesTable, claimed, zones_table
 from kai_api.pages.pods import WaitingLine, waiting_line
 from kai_api.pages.queues import QueueLine, queue_lines
@@ -506,7 +507,7 @@ def cluster_figures(state: FleetView) -> ClusterFigures:
         waiting=len(waiting),
         running=len(charged) - leaving,
         leaving=leaving,
-        oldest=duration(state.recorded_at / 1e6 - oldest) if waiting else "",
+        oldest=duration_text(state.recorded_at / 1e6 - oldest) if waiting else "",
         rejections=sum(state.counters.rejections.values()),
         claimed=taken,
         devices=published,

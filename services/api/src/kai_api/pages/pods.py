@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import msgspec
 from kaicore.analysis.ask.answers import GroupRow, PodRow, RowSelection, Why
 from kaicore.analysis.ask.listing import list_rows, pod_message, pod_status
+from kaicore.analysis.json_spelling import duration_text
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_shard
 from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.events import payloads
@@ -18,7 +19,7 @@ from kaicore.rules.state.views import ClusterView, FleetView, LogView, WorkView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.frame import duration, page_of, short_time
+from kai_api.pages.frame import page_of, short_time
 from kai_api.pages.node import asked_of_claims, asked_text
 
 #: Pods of a group with stories that are drawn.
@@ -155,7 +156,7 @@ def _steps(events: list[Event]) -> Iterable[Step]:
     kinds = {step.event.position: _kind(step) for step in life_steps(events)}
     before = 0
     for line in story_of(events):
-        after = duration((line.recorded_at - before) / 1e6) if before else ""
+        after = duration_text((line.recorded_at - before) / 1e6) if before else ""
         before = line.recorded_at
         yield Step(line.position, line.recorded_at, after, kinds[line.position], line.text)
 
@@ -183,7 +184,7 @@ def _lane(events: list[Event], began: int, ended: int) -> Lane | None:
         if kind is not LifeStage.GONE:
             lasted = until - event.recorded_at
             start, width = (round(100 * part / whole, 2) for part in (event.recorded_at - began, lasted))
-            spans.append(Span(kind, start, width, f"{kind} for {duration(lasted / 1e6)}"))
+            spans.append(Span(kind, start, width, f"{kind} for {duration_text(lasted / 1e6)}"))
     return Lane(life.seen.namespace, life.seen.name, life.node, tuple(spans))
 
 
@@ -324,7 +325,7 @@ def _row(state: ClusterView, entries: list[PodEntry]) -> WaitingRow:
         pods=pods,
         asks=", ".join(filter(None, asks)),
         asks_of="" if pods == 1 else "each" if is_same else "in all",
-        since=duration(state.recorded_at / 1e6 - pod.created_at),
+        since=duration_text(state.recorded_at / 1e6 - pod.created_at),
         created_at=pod.created_at * 1_000_000,
         status=pod_status(first),
         reason=pod_message(state, first) or _undecided(state, first),

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
+from kaicore.analysis.json_spelling import duration_text
 from kaicore.analysis.trial.simulation import Located, Outcome, PodOutcome, read_world, simulate
 from kaicore.analysis.trial.simulation.kubelets import FleetKubelets, find_kubelets
 from kaicore.analysis.trial.simulation.outcome import Phase
@@ -94,13 +95,6 @@ def _why(phase: Phase, code: str, message: str, node: str) -> str:
     return f"{code} on {node}: {message}" if phase is Phase.REJECTED else message
 
 
-def _duration(seconds: int) -> str:
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = (f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{seconds} s" if seconds else "")
-    return " ".join(part for part in parts if part)
-
-
 def _sum(outcome: Outcome) -> str:
     placed = sum(pod.placed and pod.phase is Phase.BOUND for pod in outcome.pods)
     before = sum(not pod.placed and pod.phase is Phase.BOUND for pod in outcome.pods)
@@ -113,7 +107,7 @@ def _sum(outcome: Outcome) -> str:
         counts.append(f"{before} had a node before")
     cycles = plural(outcome.cycles, "cycle")
     if outcome.seconds > outcome.cycles:
-        cycles += f" in {_duration(outcome.seconds)} of simulated time"
+        cycles += f" in {duration_text(outcome.seconds)} of simulated time"
     hint = "" if outcome.nodes else " (no nodes: add their manifests, or --profile demo24)"
     return f"{plural(outcome.nodes, 'node')}, {cycles}: {', '.join(counts)}{hint}"
 

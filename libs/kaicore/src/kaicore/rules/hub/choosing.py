@@ -17,6 +17,7 @@ import msgspec
 from kaicore.rules.events.payloads import Offer
 from kaicore.rules.model.gpu_share import SHARED_IN, gpus_text, in_thousandths
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import add_amounts
 
 #: Weights of the parts where nothing else is set: that it starts at once and near its data outweighs the rest.
 WEIGHTS: Mapping[str, int] = {"capacity": 6, "locality": 5, "topology": 3, "share": 2, "cost": 1}
@@ -128,8 +129,7 @@ class ClusterRoom:
         """Count what a dispatch that was given to the cluster asks for."""
         used = self.used.setdefault(queue, {})
         for amounts in (self.held, self.given, used):
-            for resource, amount in in_thousandths(demand, self.memory).items():
-                amounts[resource] = amounts.get(resource, 0) + amount
+            add_amounts(amounts, in_thousandths(demand, self.memory), 1)
 
     def rescored(self, offer: Offer, queue: str, demand: Mapping[str, int]) -> Offer:
         """Return an offer of the cluster with the parts that depend on what it has left.

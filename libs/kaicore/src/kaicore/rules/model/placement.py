@@ -1,13 +1,13 @@
 """The placement of a pod: the amounts that it holds of a node's NUMA zones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import canonical_quantity, is_memory, parse_amount
+from kaicore.rules.model.quantity import add_amounts, is_memory, parse_amount, quantities
 
 #: Placement records as annotations on the pod. Their names and format are those of KAI-Scheduler v0.17,
 #: docs/developer/designs/numa-topology/README.md.
@@ -92,9 +92,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         totals: dict[str, Amounts] = {}
         for container in self.containers:
             for zone in container.zones:
-                into = totals.setdefault(zone.zone, {})
-                for resource, amount in zone.amount.items():
-                    into[resource] = into.get(resource, 0) + amount
+                add_amounts(totals.setdefault(zone.zone, {}), zone.amount, 1)
         return tuple(
             ZoneAmount(zone=zone, amount={name: held[name] for name in sorted(held) if held[name]})
             for zone, held in sorted(totals.items())
@@ -104,19 +102,19 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class _AnnotatedSpan(msgspec.Struct):
     zones: list[str]
-    amount: dict[str, str | int]
+    amount: Mapping[str, str | int]
 
 
 class _AnnotatedZone(msgspec.Struct, omit_defaults=True):
     zone: str
-    amount: dict[str, str | int]
+    amount: Mapping[str, str | int]
     blocks: list[_AnnotatedSpan] = []
     spans: list[_AnnotatedSpan] = []
 
 
 class _MemoryGroup(msgspec.Struct, rename="camel"):
     memory_nodes: list[str]
-    amount: dict[str, str | int]
+    amount: Mapping[str, str | int]
 
 
 _decoder = msgspec.json.Decoder(list[_AnnotatedZone])
@@ -135,12 +133,12 @@ def encode_annotation(placement: Placement) -> str:
     blocks, spans = _memory_blocks(placement), _device_spans(placement)
     wide = any(len(block.zones) > 1 for block in blocks)
     names = sorted({*amounts, *(zone for span in (*(blocks if wide else ()), *spans) for zone in span.zones)})
-    document = [_AnnotatedZone(name, _quantities(amounts.get(name, {}))) for name in names]
+    document = [_AnnotatedZone(name, quantities(amounts.get(name, {}))) for name in names]
     if not document:
         return ""
     if wide:
-        document[0].blocks = [_AnnotatedSpan(list(block.zones), _quantities(block.amount)) for block in blocks]
-    document[0].spans = [_AnnotatedSpan(list(span.zones), _quantities(span.amount)) for span in spans]
+        document[0].blocks = [_AnnotatedSpan(list(block.zones), quantities(block.amount)) for block in blocks]
+    document[0].spans = [_AnnotatedSpan(list(span.zones), quantities(span.amount)) for span in spans]
     return msgspec.json.encode(document).decode()
 
 
@@ -152,7 +150,7 @@ def encode_memory_groups(placement: Placement) -> str:
     groups: dict[tuple[str, ...], Amounts] = {}
     for block in _memory_blocks(placement):
         groups.setdefault(block.zones, {}).update(block.amount)
-    document = [_MemoryGroup(list(zones), _quantities(amount)) for zones, amount in groups.items()]
+    document = [_MemoryGroup(list(zones), quantities(amount)) for zones, amount in groups.items()]
     return msgspec.json.encode(document).decode() if document else ""
 
 
@@ -184,10 +182,6 @@ def _summed(parts: Iterable[tuple[SpanAmount, str]]) -> list[SpanAmount]:
     return [SpanAmount(zones, {name: amount}) for (zones, name), amount in sorted(total.items()) if amount]
 
 
-def _quantities(amount: Amounts) -> dict[str, str | int]:
-    return {name: canonical_quantity(name, amount[name]) for name in sorted(amount)}
-
-
 def decode_annotation(text: str, *, subject: str, annotation: str, groups: str = "") -> ContainerPlacement:
     """Read a placement record from an annotation; it does not tell the pod's containers apart.
 
@@ -206,7 +200,7 @@ def decode_annotation(text: str, *, subject: str, annotation: str, groups: str =
         where = f"metadata.annotations[{annotation.replace('placement', 'memory-groups')}]"
         document[0].blocks = _wide_groups(groups, subject=subject, field=where)
 
-    def read(amount: dict[str, str | int], where: str) -> Amounts:
+    def read(amount: Mapping[str, str | int], where: str) -> Amounts:
         return {
             name: parse_amount(value, resource=name, subject=subject, field=f"{field}.{where}.{name}")
             for name, value in sorted(amount.items())

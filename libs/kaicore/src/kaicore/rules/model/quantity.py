@@ -257,3 +257,8 @@ def canonical_quantity(resource: str, amount: int) -> str:
     if resource == CPU and amount % 1000:
         return f"{amount}m"
     return str(amount // 1000) if resource == CPU else str(amount)
+
+
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Return amounts as canonical quantities, in order of resource."""
+    return {name: canonical_quantity(name, amounts[name]) for name in sorted(amounts)}

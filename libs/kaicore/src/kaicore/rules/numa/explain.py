@@ -27,7 +27,7 @@ from kaicore.rules.events.reasons.numa import (
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.model.quantity import CPU, MEMORY, format_amount, is_memory
+from kaicore.rules.model.quantity import CPU, MEMORY, add_amounts, format_amount, is_memory
 from kaicore.rules.numa.kubelet.verdict import POD_LEVEL_RESOURCES, SMT_ALIGNMENT, Rejected
 
 #: Amounts by container, or by zone.
@@ -79,9 +79,7 @@ def impossible_holding(placement: Placement, *, subject: str, most: Limits, zone
                 problem = f"{who} for {format_amount(resource, limit)} at most"
                 return InvalidObject(subject, field, format_amount(resource, amount), problem)
         for zone in container.zones:
-            into = in_zones.setdefault(zone.zone, {})
-            for resource, amount in zone.amount.items():
-                into[resource] = into.get(resource, 0) + amount
+            add_amounts(in_zones.setdefault(zone.zone, {}), zone.amount, 1)
     for zone_name, held in sorted(in_zones.items()):
         for resource, limit in sorted(zones.get(zone_name, {}).items()):
             if held.get(resource, 0) > limit:
@@ -94,8 +92,7 @@ def impossible_holding(placement: Placement, *, subject: str, most: Limits, zone
 def _summed(limits: Iterable[Mapping[str, int]]) -> Amounts:
     total: Amounts = {}
     for amounts in limits:
-        for resource, amount in amounts.items():
-            total[resource] = total.get(resource, 0) + amount
+        add_amounts(total, amounts, 1)
     return total
 
 

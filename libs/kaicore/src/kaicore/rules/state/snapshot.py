@@ -12,7 +12,7 @@ import msgspec
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events import payloads
-from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
+from kaicore.rules.events.payloads import PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.group import GroupSource
@@ -25,10 +25,10 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.indexes.node_trials import NodeTrials, Rejection
+from kaicore.rules.state.indexes.node_trials import NodeTrials, RejectionIndex
 from kaicore.rules.state.indexes.past_runs import GpuUse, GpuUseRecord, RecentWork, RunsOfKind, RunTimes, SeenWork
-from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
-from kaicore.rules.state.indexes.repairs import RepairRecord
+from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
+from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
 from kaicore.rules.state.pods.pod_entry import Home, PodEntry, Sharing
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
@@ -38,7 +38,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-32-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-33-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -61,15 +61,13 @@ class _StateRecord(msgspec.Struct):
     classes: list[tuple[PodClass, bytes, int]]
     priority_classes: list[PriorityClassObserved]
     versions: dict[str, int]
-    changes: dict[str, int]
     freed_at: dict[str, int]
-    rejections: dict[str, dict[str, Rejection]]
+    rejections: RejectionIndex
     configs: dict[str, dict[str, Any]]
-    reasons: dict[str, dict[str, ClassPending]]
+    reasons: RecordedReasons
     counters: Counters
-    group_reasons: dict[str, dict[str, GroupPending]]
     workloads: list[WorkloadRecord]
-    repairs: dict[str, RepairRecord]
+    repairs: RepairLedger
     moved_at: dict[str, int]
     config_digest: str
     group_sources: list[GroupSource]
@@ -92,7 +90,7 @@ class _StateRecord(msgspec.Struct):
     node_readiness: NodeReadiness
     provisioning: ProvisioningRecord
     replicas: dict[str, tuple[str, ...]]
-    shadows: ShadowRecord = msgspec.field(default_factory=ShadowRecord)
+    shadows: ShadowBook = msgspec.field(default_factory=ShadowBook)
     quarantined: list[QuarantinedEvent] = msgspec.field(default_factory=list)
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
@@ -104,6 +102,12 @@ class _StateRecord(msgspec.Struct):
     reservations: list[NodeReservation] = msgspec.field(default_factory=list)
     node_trials: NodeTrials = msgspec.field(default_factory=NodeTrials)
 
+
+#: Parts that are plain data: a record has them as they are.
+_PLAIN = (
+    *("config_digest", "configs", "freed_at", "homes", "moved_at", "node_readiness", "node_trials"),
+    *("reasons", "rejections", "repairs", "replicas", "shadows"),
+)
 
 _Fact = TypeVar("_Fact")
 _Key = TypeVar("_Key", bound=str | tuple[str, ...])
@@ -162,17 +166,8 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             priority_classes=[state.priority_classes[name] for name in sorted(state.priority_classes)],
             # In order: msgspec 0.22 sorts keys in quadratic time when they come in runs, as streams do (20,000: 1.1 s).
             versions=dict(sorted(state.versions.items())),
-            changes=state.rejections.changes,
-            freed_at=state.freed_at,
-            rejections=state.rejections.by_node,
-            configs=state.configs,
-            reasons=state.reasons.by_class,
             counters=state.counters,
-            group_reasons=state.reasons.by_group,
             workloads=state.workload_index.records(),
-            repairs=state.repairs.records,
-            moved_at=state.moved_at,
-            config_digest=state.config_digest,
             group_sources=[source for _, source in sorted(state.group_table.sources.items())],
             queue_registry=state.queue_registry.record(),
             topology_definitions=_sorted(state.network_topologies.definitions),
@@ -190,20 +185,16 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             ended=state.early_releases.lately(state.recorded_at),
             open_misses=list(state.misses.open.values()),
             explained_misses=list(state.misses.explained.values()),
-            node_readiness=state.node_readiness,
             provisioning=state.provisioning.record(),
-            replicas=state.replicas,
-            shadows=state.shadows.record(),
             quarantined=list(state.quarantined.values()),
             recent_work=state.recent_work.record(),
             run_times=state.run_times.record(),
             moved_pods=sorted(state.moved_pods.items()),
-            homes=state.homes,
             gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
             gpu_use=state.gpu_use.record(),
             policy_inputs=state.policy_inputs.record(),
             reservations=_sorted(state.reservations),
-            node_trials=state.node_trials,
+            **{name: getattr(state, name) for name in _PLAIN},
         )
     )
 
@@ -217,17 +208,13 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state = ClusterState(record.cluster)
     context = state.context
     context.position, context.recorded_at, context.last_cycles = record.position, record.recorded_at, record.last_cycles
-    state.versions, state.configs, state.config_digest = record.versions, record.configs, record.config_digest
-    state.rejections.by_node, state.rejections.changes = record.rejections, record.changes
-    state.freed_at = record.freed_at
-    state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
-    state.repairs.records, state.moved_at = record.repairs, record.moved_at
-    state.moved_pods, state.homes = dict(record.moved_pods), record.homes
+    for name in _PLAIN:
+        setattr(state, name, getattr(record, name))
+    state.versions, state.moved_pods = record.versions, dict(record.moved_pods)
     state.counters.restore(record.counters)
-    state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
+    state.early_releases.ended = record.ended
     state.misses.restore(record.open_misses, record.explained_misses)
     state.provisioning.restore(record.provisioning)
-    state.replicas, state.shadows = record.replicas, ShadowBook(record.shadows)
     state.queue_registry = QueueRegistry.restored(record.queue_registry)
     for definition in record.topology_definitions:
         state.network_topologies.definition_seen(definition)
@@ -262,7 +249,6 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}
     state.recent_work, state.run_times = RecentWork(record.recent_work), RunTimes(record.run_times)
-    state.node_trials = record.node_trials
     state.gpu_use, state.policy_inputs = GpuUse(record.gpu_use), PolicyInputs(record.policy_inputs)
     state.reservations = {one.name: one for one in record.reservations}
     for event in record.quarantined:

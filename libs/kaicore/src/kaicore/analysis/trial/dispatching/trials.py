@@ -23,6 +23,7 @@ from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, in_thousandths
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import add_amounts
 from kaicore.rules.objects.dispatched import Manifest, marked
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree, counted
@@ -65,7 +66,7 @@ class QueueSums:
     def add(self, queue: str, exact: Mapping[str, int], *, sign: int = 1) -> None:
         """Add amounts with GPUs in thousandths to a queue and those above it."""
         for name in self.path(queue):
-            _add(self.held.setdefault(name, {}), exact, sign=sign)
+            add_amounts(self.held.setdefault(name, {}), exact, sign)
 
     def standing(self, queue: str) -> int:
         """Return how much of its fair share a queue holds, in thousandths, by the resource where it is furthest up."""
@@ -89,8 +90,8 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
         tree = accounts.tree
         for number, queue in enumerate(tree.queues):
             sums.paths.setdefault(queue.name, tuple(tree.queues[above].name for above in tree.paths[number]))
-            _add(sums.held.setdefault(queue.name, {}), _exact(tree, accounts.used[number]))
-            _add(sums.fair.setdefault(queue.name, {}), _exact(tree, accounts.shares.fair[number]))
+            add_amounts(sums.held.setdefault(queue.name, {}), _exact(tree, accounts.used[number]), 1)
+            add_amounts(sums.fair.setdefault(queue.name, {}), _exact(tree, accounts.shares.fair[number]), 1)
         for entry in state.pods.values():
             if entry.charged and DISPATCH_MARK in entry.pod.annotations:
                 name, _ = state.queue_of(entry)
@@ -102,11 +103,6 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
         if dispatch.stage in HELD or (dispatch.stage is DispatchStage.WITHDRAWN and dispatch.left):
             sums.charge(dispatch.submitted.queue, dispatch.submitted.demand, dispatch.cluster)
     return sums
-
-
-def _add(amounts: Amounts, more: Mapping[str, int], *, sign: int = 1) -> None:
-    for resource, amount in more.items():
-        amounts[resource] = amounts.get(resource, 0) + sign * amount
 
 
 def _exact(tree: QueueTree, row: Sequence[int]) -> Amounts:
@@ -168,7 +164,7 @@ def try_dispatches(
     totals, memory = in_thousandths(counted(ready_amounts(state.columns))), state.columns.least_gpu_memory
     for trial in arriving:
         if trial.name in pods:
-            _add(there, in_thousandths(trial.demand, memory))
+            add_amounts(there, in_thousandths(trial.demand, memory), 1)
     offers = {}
     for trial in waiting:
         problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
@@ -231,5 +227,5 @@ def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
 def _held(state: QueuesView) -> Amounts:
     held: Amounts = {}
     for usage in state.queue_registry.usages.values():
-        _add(held, in_thousandths(counted(usage.used)))
+        add_amounts(held, in_thousandths(counted(usage.used)), 1)
     return held

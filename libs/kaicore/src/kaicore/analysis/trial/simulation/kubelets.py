@@ -17,7 +17,7 @@ from kaicore.rules.events.observation import held
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod
-from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.model.quantity import canonical_quantity, quantities
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.state.views import FleetView
 
@@ -159,15 +159,15 @@ def pod_object(pod: Pod, node: str) -> Object:
         "containers": [_container(one) for one in pod.containers if one.kind is ContainerKind.APP],
     }
     if pod.overhead:
-        spec["overhead"] = _quantities(pod.overhead)
+        spec["overhead"] = quantities(pod.overhead)
     if pod.pod_resources is not None:
-        spec["resources"] = {"requests": _quantities(pod.pod_resources), "limits": _quantities(pod.pod_resources)}
+        spec["resources"] = {"requests": quantities(pod.pod_resources), "limits": quantities(pod.pod_resources)}
     metadata = {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _container(container: Container) -> Object:
-    resources = {"requests": _quantities(container.requests), "limits": _quantities(container.limits)}
+    resources = {"requests": quantities(container.requests), "limits": quantities(container.limits)}
     sidecar = {"restartPolicy": "Always"} if container.kind is ContainerKind.SIDECAR else {}
     return {"name": container.name, "resources": resources, **sidecar}
 
@@ -178,7 +178,7 @@ def node_object(node: Node) -> Object:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node.name, "uid": node.uid, "labels": dict(node.labels)},
-        "status": {"capacity": _quantities(node.capacity), "allocatable": _quantities(node.allocatable)},
+        "status": {"capacity": quantities(node.capacity), "allocatable": quantities(node.allocatable)},
     }
 
 
@@ -187,10 +187,6 @@ def held_zones(placement: Placement | None) -> list[Object]:
     if placement is None:
         return []
     return [{"zone": item.zone, "amount": dict(item.amount)} for item in placement.zone_amounts()]
-
-
-def _quantities(amounts: Amounts) -> dict[str, str]:
-    return {name: canonical_quantity(name, amounts[name]) for name in sorted(amounts)}
 
 
 @dataclass(slots=True)

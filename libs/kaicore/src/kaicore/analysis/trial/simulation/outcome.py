@@ -15,7 +15,7 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import GpuPart, gpus_text
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
-from kaicore.rules.model.quantity import canonical_quantity
+from kaicore.rules.model.quantity import add_amounts, quantities
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView, WorkView
 
@@ -97,7 +97,7 @@ class Outcome:
                     "zones": [
                         {
                             "zone": zone,
-                            "amount": {name: canonical_quantity(name, held[name]) for name in sorted(held)},
+                            "amount": quantities(held),
                         }
                         for zone, held in pod.zones
                     ],
@@ -223,7 +223,5 @@ def zone_amounts(placement: Placement | None) -> tuple[tuple[str, Amounts], ...]
     amounts_by_zones = {item.zone: item.amount for item in placement.zone_amounts()}
     for container in placement.containers:
         for span in container.spans:
-            into = amounts_by_zones.setdefault("+".join(span.zones), {})
-            for resource, amount in span.amount.items():
-                into[resource] = into.get(resource, 0) + amount
+            add_amounts(amounts_by_zones.setdefault("+".join(span.zones), {}), span.amount, 1)
     return tuple((zone, amounts_by_zones[zone]) for zone in sorted(amounts_by_zones))

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
-from kaicore.analysis.json_spelling import Answer, AsOf, time_text
+from kaicore.analysis.json_spelling import Answer, AsOf, duration_text, time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.rules.deciding.forecast.start import StartForecast
 from kaicore.rules.events.reasons.base import plural
@@ -263,14 +263,6 @@ def _rests_on(start: StartAnswer) -> str:
     if start.unknown:
         parts.append(f"{start.unknown} running pods assumed endless (no run-time data)")
     return "; ".join(parts)
-
-
-def duration_text(seconds: int) -> str:
-    """Write a duration in its two largest units: `2 h 10 min`."""
-    units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
-    first = next((place for place, (_, count) in enumerate(units) if count), len(units) - 1)
-    shown = [f"{count} {unit}" for unit, count in units[first : first + 2] if count]
-    return " ".join(shown) or "0 s"
 
 
 def _seconds(time_us: int | None) -> int | None:

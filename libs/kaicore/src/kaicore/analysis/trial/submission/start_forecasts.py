@@ -17,7 +17,7 @@ import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer, GroupRow, GroupStart, Listing, RowSelection, Why
 from kaicore.analysis.ask.listing import known_names
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.json_spelling import place_of, time_text
+from kaicore.analysis.json_spelling import duration_text, place_of, time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import state_at
 from kaicore.analysis.trial.submission import answers
@@ -174,7 +174,7 @@ def _text(groups: int, halves: float | None, nines: float | None, error: int | N
     parts = [
         f"{share:.0%} started before {name}" for name, share in (("p50", halves), ("p90", nines)) if share is not None
     ]
-    by = f"; half of them within {answers.duration_text(error)} of p50" if error is not None else ""
+    by = f"; half of them within {duration_text(error)} of p50" if error is not None else ""
     return f"so far: of {groups} groups that waited, {', '.join(parts)}{by}"
 
 

@@ -22,7 +22,7 @@ from kaicore.rules.model.gpu_share import NOT_SHARED, gpu_memory, has_mig_device
 from kaicore.rules.model.node import Node, NodeTopology, Taint
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
-from kaicore.rules.numa.columns import Flags, Ints, RowMark, ZoneColumns
+from kaicore.rules.numa.columns import Flags, Ints, RowMark, ZoneColumns, resized
 from kaicore.rules.numa.kubelet.settings import KubeletSettings, infer_settings
 from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 
@@ -307,21 +307,14 @@ class NodeColumns:
         if (new_rows, new_columns) == (old_rows, old_columns):
             return
         for name in ("present", "ready", "unschedulable", "gpu_memory", "taint_set"):
-            setattr(self, name, _padded(getattr(self, name), (new_rows,)))
+            setattr(self, name, resized(getattr(self, name), (new_rows,)))
         for name in ("allocatable", "used", "releasing"):
-            setattr(self, name, _padded(getattr(self, name), (new_rows, new_columns)))
+            setattr(self, name, resized(getattr(self, name), (new_rows, new_columns)))
         self._order = None
 
 
 def _gpu_memory(node: Node) -> int:
     return NOT_SHARED if node.gpus_repeated or has_mig_devices(node.labels) else gpu_memory(node.labels)
-
-
-def _padded(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:
-    # np.pad does the same, ten times as slowly.
-    padded: npt.NDArray[_Scalar] = np.zeros(shape, array.dtype)
-    padded[tuple(slice(0, size) for size in array.shape)] = array
-    return padded
 
 
 class DeviceCounts:

@@ -207,7 +207,7 @@ class Rejection(msgspec.Struct, frozen=True):
 _NONE = Rejection()
 
 
-class RejectionIndex:
+class RejectionIndex(msgspec.Struct):
     """Rejections by node and class.
 
     Attributes:
@@ -215,9 +215,8 @@ class RejectionIndex:
         changes: per node, how often something there changed that may change its kubelet's mind.
     """
 
-    def __init__(self) -> None:
-        self.by_node: dict[str, dict[str, Rejection]] = {}
-        self.changes: dict[str, int] = {}
+    by_node: dict[str, dict[str, Rejection]] = {}
+    changes: dict[str, int] = {}
 
     def node_changed(self, node: str) -> None:
         """Something of a node changed."""

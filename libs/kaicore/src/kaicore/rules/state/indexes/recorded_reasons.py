@@ -32,63 +32,7 @@ class ShadowChoice(msgspec.Struct, frozen=True):
     position: int
 
 
-class ShadowRecord(msgspec.Struct):
-    """A book as plain data."""
-
-    choices: dict[str, ShadowChoice] = {}
-    evicted: dict[str, tuple[str, ...]] = {}
-    by_class: dict[str, dict[str, payloads.ClassPending]] = {}
-    by_group: dict[str, dict[str, payloads.GroupPending]] = {}
-
-
-class ShadowBook:
-    """The last decisions of shadows.
-
-    Attributes:
-        choices: by the pod's uid.
-        evicted: uids of the pods that the shadow's last record would evict, sorted, by shard.
-        reasons: why pods would wait, as last recorded.
-    """
-
-    def __init__(self, record: ShadowRecord | None = None) -> None:
-        """Args: record: of a book."""
-        record = record or ShadowRecord()
-        self.choices, self.evicted, self.reasons = record.choices, record.evicted, RecordedReasons()
-        self.reasons.by_class, self.reasons.by_group = record.by_class, record.by_group
-
-    def record(self) -> ShadowRecord:
-        """Return the book as plain data."""
-        return ShadowRecord(self.choices, self.evicted, self.reasons.by_class, self.reasons.by_group)
-
-    def take(
-        self,
-        decided: payloads.ShadowDecided,
-        workloads: WorkloadIndex,
-        *,
-        pods: Container[str],
-        classes: Container[str],
-        position: int,
-    ) -> None:
-        """Take over what a shadow recorded, of the pods that are still there."""
-        chosen: list[payloads.PodPlaced | payloads.PodNominated] = [*decided.placed, *decided.nominated]
-        for one in chosen:
-            if one.uid in pods:
-                kept = isinstance(one, payloads.PodNominated)
-                self.choices[one.uid] = ShadowChoice(one.node, one.placement, kept, decided.cycle, position)
-        for uid in decided.left:
-            self.choices.pop(uid, None)
-        self.evicted[decided.shard] = tuple(sorted(victim.uid for victim in decided.evicted))
-        there = tuple(item for item in decided.pending if base_key(item.pod_class) in classes)
-        self.reasons.take(msgspec.structs.replace(decided, pending=there), workloads)
-
-    def is_news(self, decision: payloads.PodPlaced | payloads.PodNominated) -> bool:
-        """Tell whether a place is another one than was recorded last."""
-        choice = self.choices.get(decision.uid)
-        before = None if choice is None else (choice.node, choice.placement, choice.kept)
-        return before != (decision.node, decision.placement, isinstance(decision, payloads.PodNominated))
-
-
-class RecordedReasons:
+class RecordedReasons(msgspec.Struct):
     """The reasons last recorded, each by shard.
 
     Attributes:
@@ -96,9 +40,8 @@ class RecordedReasons:
         by_group: by the group's key.
     """
 
-    def __init__(self) -> None:
-        self.by_class: dict[str, dict[str, payloads.ClassPending]] = {}
-        self.by_group: dict[str, dict[str, payloads.GroupPending]] = {}
+    by_class: dict[str, dict[str, payloads.ClassPending]] = {}
+    by_group: dict[str, dict[str, payloads.GroupPending]] = {}
 
     @property
     def promised(self) -> dict[str, dict[str, RoomPromised | PromiseGivenUp]]:
@@ -147,3 +90,44 @@ class RecordedReasons:
     def forget_group(self, key: str) -> None:
         """Forget the reasons of a group that has no pods any more."""
         self.by_group.pop(key, None)
+
+
+class ShadowBook(msgspec.Struct):
+    """The last decisions of shadows.
+
+    Attributes:
+        choices: by the pod's uid.
+        evicted: uids of the pods that the shadow's last record would evict, sorted, by shard.
+        reasons: why pods would wait, as last recorded.
+    """
+
+    choices: dict[str, ShadowChoice] = {}
+    evicted: dict[str, tuple[str, ...]] = {}
+    reasons: RecordedReasons = msgspec.field(default_factory=RecordedReasons)
+
+    def take(
+        self,
+        decided: payloads.ShadowDecided,
+        workloads: WorkloadIndex,
+        *,
+        pods: Container[str],
+        classes: Container[str],
+        position: int,
+    ) -> None:
+        """Take over what a shadow recorded, of the pods that are still there."""
+        chosen: list[payloads.PodPlaced | payloads.PodNominated] = [*decided.placed, *decided.nominated]
+        for one in chosen:
+            if one.uid in pods:
+                kept = isinstance(one, payloads.PodNominated)
+                self.choices[one.uid] = ShadowChoice(one.node, one.placement, kept, decided.cycle, position)
+        for uid in decided.left:
+            self.choices.pop(uid, None)
+        self.evicted[decided.shard] = tuple(sorted(victim.uid for victim in decided.evicted))
+        there = tuple(item for item in decided.pending if base_key(item.pod_class) in classes)
+        self.reasons.take(msgspec.structs.replace(decided, pending=there), workloads)
+
+    def is_news(self, decision: payloads.PodPlaced | payloads.PodNominated) -> bool:
+        """Tell whether a place is another one than was recorded last."""
+        choice = self.choices.get(decision.uid)
+        before = None if choice is None else (choice.node, choice.placement, choice.kept)
+        return before != (decision.node, decision.placement, isinstance(decision, payloads.PodNominated))

@@ -31,11 +31,10 @@ class RepairRecord(msgspec.Struct):
     awaited: list[str] = []
 
 
-class RepairLedger:
+class RepairLedger(msgspec.Struct):
     """The records, by owner and class."""
 
-    def __init__(self) -> None:
-        self.records: dict[str, RepairRecord] = {}
+    records: dict[str, RepairRecord] = {}
 
     def requested(self, owner: str, class_key: str, node: str, *, at: int) -> None:
         """An eviction was decided."""
