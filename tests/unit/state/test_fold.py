@@ -8,7 +8,7 @@ import pytest
 from kaicore.errors import CorruptLog
 from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR
+from kaicore.rules.engine.constraints.claims.demands import ANY_FLAVOR
 from kaicore.rules.events import payloads
 from kaicore.rules.events.observation import annotated_placement
 from kaicore.rules.model import placement as placing

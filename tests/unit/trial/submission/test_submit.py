@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kaicore.analysis.trial.simulation import read_world
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
-from kaicore.analysis.trial.submission.answers import Prospect, SubmitAnswer, SubmittedGroup, duration_text
+from kaicore.analysis.trial.submission.answers import Prospect, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
@@ -277,13 +277,6 @@ def test_an_owner_of_too_many_pods_is_refused_before_they_are_made(kind: str) ->
 def test_several_jobs_share_what_is_free() -> None:
     answer = ask(cluster_of(1, history=20), job("a") + job("b"))
     assert sorted(group.verdict for group in answer.groups) == [Prospect.STARTS_NOW, Prospect.WAITS]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (3600, "1 h"), (7800, "2 h 10 min"), (90_061, "1 d 1 h")]
-)
-def test_durations_are_written_in_their_two_largest_units(seconds: int, text: str) -> None:
-    assert duration_text(seconds) == text
 
 
 @pytest.mark.parametrize("claims", [True, False])

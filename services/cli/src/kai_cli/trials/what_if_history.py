@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.life.waits import signed_duration_text
+from kaicore.analysis.life.waits import signed_wait_text
 from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
@@ -32,8 +32,8 @@ def comparison_text(comparison: HistoryComparison) -> str:
                 one.fares.value,
                 one.queue,
                 f"{one.started:+d}",
-                signed_duration_text(one.wait_p50),
-                signed_duration_text(one.wait_p99),
+                signed_wait_text(one.wait_p50),
+                signed_wait_text(one.wait_p99),
                 f"{one.gpu_hours:+.2f}",
             )
             for one in sorted(alternative.queues, key=lambda one: (_ORDER.index(one.fares), one.queue))

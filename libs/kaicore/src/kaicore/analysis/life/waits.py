@@ -16,7 +16,7 @@ class Waits(Answer, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The median and the 99th percentile, for people."""
-        return f"{duration_text(self.p50)} / {duration_text(self.p99)}"
+        return f"{wait_text(self.p50)} / {wait_text(self.p99)}"
 
 
 def waits_of(seconds: Sequence[float]) -> Waits:
@@ -38,8 +38,8 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return sorted(values)[max(int(rank), 1) - 1]
 
 
-def duration_text(seconds: float | None) -> str:
-    """Write a duration: `1.5 s`, `3.0 min`, `2.5 h`."""
+def wait_text(seconds: float | None) -> str:
+    """Write a wait: `1.5 s`, `3.0 min`, `2.5 h`."""
     if seconds is None:
         return "-"
     if seconds < 120:
@@ -47,8 +47,8 @@ def duration_text(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def signed_duration_text(seconds: float | None) -> str:
-    """Write a difference of durations: `+1.5 s`."""
+def signed_wait_text(seconds: float | None) -> str:
+    """Write a difference of waits: `+1.5 s`."""
     if seconds is None:
         return "-"
-    return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
+    return f"{'-' if seconds < 0 else '+'}{wait_text(abs(seconds))}"

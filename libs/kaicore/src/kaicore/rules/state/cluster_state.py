@@ -16,7 +16,7 @@ from typing import Any, ClassVar, get_args
 
 from kaicore.errors import CorruptLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR
+from kaicore.rules.engine.constraints.claims.demands import ANY_FLAVOR
 from kaicore.rules.engine.placement.pod_class import PodClass, base_key, of_home
 from kaicore.rules.engine.victims.eviction_cost import FailuresLeft
 from kaicore.rules.events import payloads
@@ -35,6 +35,7 @@ from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import QueueTree
 from kaicore.rules.state.counters import COUNTED_EVENTS
 from kaicore.rules.state.indexes.cluster_constraints import FACTS
+from kaicore.rules.state.indexes.node_trials import NodeReadiness
 from kaicore.rules.state.indexes.pod_indexes import PodIndexes
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
@@ -46,7 +47,6 @@ from kaicore.rules.state.pods.transitions import (
     transition_of,
     with_status_of,
 )
-from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
 from kaicore.rules.state.registries.queue_registry import QueueFact, queue_accounts

@@ -25,13 +25,12 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.indexes.node_trials import NodeTrials, RejectionIndex
+from kaicore.rules.state.indexes.node_trials import NodeReadiness, NodeTrials, RejectionIndex
 from kaicore.rules.state.indexes.past_runs import GpuUse, GpuUseRecord, RecentWork, RunsOfKind, RunTimes, SeenWork
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
 from kaicore.rules.state.pods.pod_entry import Home, PodEntry, Sharing
-from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInput, PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRegistryRecord

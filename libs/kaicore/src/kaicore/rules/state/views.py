@@ -36,13 +36,12 @@ from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.cluster_state import GroupOwners
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
-from kaicore.rules.state.indexes.node_trials import NodeTrials, RejectionIndex
+from kaicore.rules.state.indexes.node_trials import NodeReadiness, NodeTrials, RejectionIndex
 from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.workload_index import RestingGroups, WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import Home, PodEntry
-from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRegistry
 from kaicore.rules.state.registries.queue_registry import QueueRegistry

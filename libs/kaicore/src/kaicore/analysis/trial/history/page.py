@@ -14,7 +14,7 @@ import yaml
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from kaicore.analysis.life.waits import duration_text, signed_duration_text
+from kaicore.analysis.life.waits import signed_wait_text, wait_text
 from kaicore.analysis.trial.history.comparison import AlternativeAnswer, Fares, HistoryComparison, QueueComparison
 from kaicore.analysis.trial.history.results import FIGURES, Figure, RunResult
 
@@ -214,7 +214,7 @@ def _sentence(alternative: AlternativeAnswer, baseline: RunResult) -> str:
     result = alternative.result
     parts = [f"{result.started} of {result.pods} pods start (baseline: {baseline.started})"]
     if result.waits.p50 is not None and baseline.waits.p50 is not None:
-        waits = duration_text(result.waits.p50), duration_text(baseline.waits.p50)
+        waits = wait_text(result.waits.p50), wait_text(baseline.waits.p50)
         parts.append(f"the median wait is {waits[0]} ({waits[1]})")
     if result.rejections or baseline.rejections:
         parts.append(f"kubelets reject {result.rejections} pods ({baseline.rejections})")
@@ -228,8 +228,8 @@ def _queue(queue: QueueComparison) -> dict[str, str]:
         "name": queue.queue,
         "fares": queue.fares.value,
         "started": f"{queue.started:+d}",
-        "p50": signed_duration_text(queue.wait_p50),
-        "p99": signed_duration_text(queue.wait_p99),
+        "p50": signed_wait_text(queue.wait_p50),
+        "p99": signed_wait_text(queue.wait_p99),
         "hours": f"{queue.gpu_hours:+.2f}",
     }
 
@@ -308,7 +308,7 @@ def _waits(runs: Sequence[RunResult]) -> dict[str, object] | None:
         points += [(log10(max(seconds, 1.0)), share) for seconds, share in run.waits_seen]
         lines.append(Line(number, points, stepped=True))
     y = Axis(0, 1, [(share / 4, f"{share * 25} %") for share in range(5)])
-    medians = ", ".join(f"{run.name} {duration_text(run.waits.p50)}" for run in runs)
+    medians = ", ".join(f"{run.name} {wait_text(run.waits.p50)}" for run in runs)
     title = "Share of the pods that waited no longer"
     described = f"{title}; medians: {medians}"
     svg = line_plot("waits", described, lines, x=x, y=y)
@@ -330,4 +330,4 @@ def _by_queue(runs: Sequence[RunResult]) -> dict[str, object] | None:
     described = "Wait that nine pods in ten did not exceed, by queue"
     left = len(runs[1].queues) - len(queues)
     more = f" (the {len(queues)} queues with the most pods; {left} more are in the tables)" if left else ""
-    return _plot(described + more, bar_plot("queues", described, rows, duration_text), described)
+    return _plot(described + more, bar_plot("queues", described, rows, wait_text), described)

@@ -14,7 +14,7 @@ from typing import Any
 from kaicore.analysis.ask.projections.capacity import gpus_held
 from kaicore.analysis.json_spelling import Answer
 from kaicore.analysis.life.pod_stories import PodStory, StoryEnd
-from kaicore.analysis.life.waits import Waits, duration_text, quantile, waits_of
+from kaicore.analysis.life.waits import Waits, quantile, wait_text, waits_of
 from kaicore.analysis.trial.history.reading import History, Sample
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.views import FleetView
@@ -439,11 +439,11 @@ FIGURES = (
         "  wait p50",
         "half of them waited no longer; what has not started counts as long as it has waited",
         lambda one: one.waits.p50,
-        duration_text,
+        wait_text,
         -1,
     ),
-    Figure("  wait p90", "nine in ten, likewise", lambda one: one.waits.p90, duration_text, -1),
-    Figure("  wait p99", "99 in 100", lambda one: one.waits.p99, duration_text, -1),
+    Figure("  wait p90", "nine in ten, likewise", lambda one: one.waits.p90, wait_text, -1),
+    Figure("  wait p99", "99 in 100", lambda one: one.waits.p99, wait_text, -1),
     Figure("finished", "in the window", lambda one: one.finished, better=1),
     Figure("rejections by kubelets", "pods", lambda one: one.rejections, better=-1),
     Figure("evictions", "pods that were evicted or moved", lambda one: one.preemptions, better=-1),

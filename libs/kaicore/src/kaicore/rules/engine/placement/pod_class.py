@@ -6,8 +6,13 @@ from hashlib import sha256
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand, VolumeDemand
-from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
+from kaicore.rules.engine.constraints.claims.demands import (
+    ANY_FLAVOR,
+    NO_DEVICES,
+    DeviceDemand,
+    FlavorDemand,
+    VolumeDemand,
+)
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
 from kaicore.rules.engine.policies.setting import PolicyWork
 from kaicore.rules.model.device import DeviceRequest

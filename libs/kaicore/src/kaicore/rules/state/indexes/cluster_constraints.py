@@ -14,9 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import msgspec
 
 from kaicore.rules.engine.constraints import pod_marks
-from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, Terms, VolumeDemand, WantedVolume, volume_places
+from kaicore.rules.engine.constraints.claims.demands import (
+    ANY_FLAVOR,
+    NO_DEVICES,
+    FlavorDemand,
+    Terms,
+    VolumeDemand,
+    WantedVolume,
+    volume_places,
+)
 from kaicore.rules.engine.constraints.claims.supplies import VolumeSupply
-from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, variant
 from kaicore.rules.events import payloads

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand, flavor_demand
+from kaicore.rules.engine.constraints.claims.demands import ANY_FLAVOR, FlavorDemand, flavor_demand
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
