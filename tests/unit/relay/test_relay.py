@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
-from kai_relay.relay import RelayOptions
+from kai_relay.relay import BUS, RelayOptions
 from kaicore.ledger.bus import Limits, Message, StreamState
 from kaicore.ledger.log.chain import mark_of, marked
 from kaicore.rules.events.envelope import NewEvent, derived_id
@@ -199,6 +199,25 @@ async def test_a_stream_of_another_log_is_made_anew() -> None:
             assert await bus.stream(C) == StreamState(ours - 19, ours)
             assert await on_bus(bus) == (await log.read(C))[-20:]
             assert running.value("rebuilds_total", reason=reason) == 1
+
+
+@virtually
+async def test_two_systems_with_a_cluster_of_one_name_on_one_bus_say_so() -> None:
+    """They took the stream from each other for ever, and each called itself ready."""
+    (log, bus), other = await holding(10), UnreliableLog()
+    await append(other, C, 30, origin="elsewhere")
+    async with relaying(log, bus) as one, relaying(other, bus) as two:
+        for _ in range(30):
+            await append(log, C, 1)
+            await append(other, C, 2, origin="elsewhere")
+            await asyncio.sleep(1)
+        rebuilds = [
+            sum(running.value("rebuilds_total", reason=reason) for reason in ("foreign", "ahead"))
+            for running in (one, two)
+        ]
+        assert max(rebuilds) == 1
+        (told,) = [why for running in (one, two) if (why := running.health.conditions[BUS])]
+        assert "another kai-ledger has a cluster of this name on this NATS" in told
 
 
 @virtually

@@ -16,6 +16,7 @@ A relay is ready when log and bus work for all clusters.
 """
 
 import asyncio
+import math
 import random
 import shutil
 import time
@@ -37,7 +38,7 @@ from kaicore.errors import (
 )
 from kaicore.ledger.bus import Bus, Limits, StreamState
 from kaicore.ledger.bus.port import stream_bytes
-from kaicore.ledger.bus.wire import from_message, message_hash, to_message
+from kaicore.ledger.bus.wire import from_message, message_hash, stream_name, to_message
 from kaicore.ledger.feed import Cursor, Retry, find_cursor
 from kaicore.ledger.log.chain import mark_of
 from kaicore.ledger.log.port import EventLog
@@ -143,6 +144,10 @@ class Readiness:
 
 #: Times in a row that a stream may take nothing, with the bus there, before it is made anew.
 _REFUSALS = 2
+#: Seconds in which a stream is not made anew once more because it is another log's: two relays would do it in turn.
+_SHARED_S = 60.0
+#: Why a stream's end is not of our log, where that shows.
+_NOT_OURS = ("ahead", "foreign")
 #: Bytes below which a stream is not tried to be made.
 _LEAST_BYTES = 16 << 20
 #: A stream's limit is changed when the room differs by more than this part of it.
@@ -234,6 +239,8 @@ class ClusterRelay:
         self._room_until = 0.0
         # Times in a row that the stream took nothing although the bus was there.
         self._refusals = 0
+        # When the stream was made anew for being another log's.
+        self._taken_back_at = -math.inf
         self._retry = Retry(first_s=_RETRY_S, most_s=_RETRY_MAX_S)
 
     async def run(self) -> NoReturn:
@@ -265,6 +272,7 @@ class ClusterRelay:
             return await self._make_stream("missing")
         cursor = "unwritable" if self._refusals >= _REFUSALS else await self._end_of(state)
         if isinstance(cursor, str):
+            self._check_shared(cursor)
             self._logger.error("the stream cannot be gone on with, making it anew", reason=cursor, last=state.last)
             await self._bus.delete_stream(self._cluster)
             self._refusals = 0
@@ -273,6 +281,22 @@ class ClusterRelay:
         await self._set_limits()
         self._logger.info("publishing", after=cursor.position)
         return cursor
+
+    def _check_shared(self, reason: str) -> None:
+        """Leave a stream alone that is another log's again, soon after it was made anew for that.
+
+        Raises BusUnavailable: it is.
+        """
+        if reason not in _NOT_OURS:
+            return
+        now = asyncio.get_running_loop().time()
+        if now - self._taken_back_at < _SHARED_S:
+            raise BusUnavailable(
+                f"stream {stream_name(self._cluster)} has events of another log again: another kai-ledger has a "
+                "cluster of this name on this NATS, and services of both wait for each other's leases; give one of "
+                "them another name, or a NATS of its own"
+            )
+        self._taken_back_at = now
 
     async def _end_of(self, state: StreamState) -> Cursor | str:
         """Return the place in the log where the stream ends, or why there is none."""
@@ -427,7 +451,7 @@ class ClusterRelay:
         return await self._log.read(self._cluster, after=cursor.position, limit=self._options.batch)
 
     async def _stand_by(self) -> None:
-        """Return when the stream is gone, or has stood still for a while although the log is further."""
+        """Return when the stream is gone or not ours, or has stood still for a while although the log is further."""
         loop = asyncio.get_running_loop()
         takeover_s = self._options.takeover_ms / 1000
         patience_s = takeover_s * (1 + _SPREAD * self._jitter())
@@ -437,7 +461,10 @@ class ClusterRelay:
             try:
                 state = await self._bus.stream(self._cluster)
                 head = await self._log.head(self._cluster)
-            except (BusUnavailable, LogUnavailable) as error:
+                began = state is not None and not 0 <= last <= state.last
+                if state is not None and began and await self._end_of(state) in _NOT_OURS:
+                    return
+            except (BusUnavailable, LogError) as error:
                 self._failed(error)
                 continue
             self._works()
