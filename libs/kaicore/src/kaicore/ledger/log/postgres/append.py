@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 from psycopg import AsyncClientCursor
 from psycopg.errors import LockNotAvailable
 
-from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
+from kaicore.errors import CorruptLog, IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
 from kaicore.interpreter import end
 from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log.appending import Call, Known, Tail, Taken
@@ -40,6 +41,10 @@ SELECT stream, version FROM stream WHERE cluster = %(cluster)s AND stream = ANY(
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 """
 _APPEND = "SELECT kai_append(%(cluster)s, %(rows)s::json, %(position)s, %(hash)s, %(recorded_at)s); COMMIT"
+_IS_THERE = """
+SELECT EXISTS (SELECT FROM event WHERE cluster = %(cluster)s AND position = %(position)s AND hash = %(hash)s)
+    OR EXISTS (SELECT FROM seal WHERE cluster = %(cluster)s AND position >= %(position)s)
+"""
 _END_STALLED = "SELECT kai_end_stalled(%s)"
 
 Answer = list[UnitOutcome] | KaiError
@@ -74,6 +79,9 @@ class Appender:
         self._recorded = recorded
         self._shapes = shapes
         self._queue: deque[_Waiting] = deque()
+        #: Where our last append ended, and the connections to servers that have it.
+        self._end = Head()
+        self._proven: WeakSet[Connection] = WeakSet()
         self._worker: asyncio.Task[None] | None = None
 
     async def append(self, call: Call) -> list[UnitOutcome]:
@@ -150,6 +158,8 @@ class Appender:
         cut = {one.new.id: self._shapes.row(one.new, one.body) for one in drafts}
         cursor = AsyncClientCursor(connection)
         tail, now = await self._tail(cursor, calls)
+        if self._end.position and connection not in self._proven:
+            await self._check_end(connection)
         for call in calls:
             try:
                 outcomes, new = tail.take(call, now=now)
@@ -165,8 +175,25 @@ class Appender:
         rows = encode_rows(events, cut)
         place = {"position": head.position, "hash": head.hash, "recorded_at": head.recorded_at}
         await cursor.execute(_APPEND, {"cluster": self._cluster, "rows": rows, **place})
+        self._end = head
+        self._proven.add(connection)
         self._recorded(head)
         return answers
+
+    async def _check_end(self, connection: Connection) -> None:
+        """See that the log still has what we appended: its server may have been restored, or replaced by another one.
+
+        Raises CorruptLog: it has not. What this process knows of the log is wrong then.
+        """
+        end = self._end
+        place = {"cluster": self._cluster, "position": end.position, "hash": end.hash}
+        ((there,),) = await (await connection.execute(_IS_THERE, place)).fetchall()
+        if not there:
+            raise CorruptLog(
+                f"cluster {self._cluster}: event {end.position} was appended, and is not in the log any more: "
+                "the database was restored to an older state, or a server took over that had not all of it"
+            )
+        self._proven.add(connection)
 
     async def _tail(self, cursor: AsyncClientCursor[Any], calls: list[Call]) -> tuple[Tail, int]:
         """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
