@@ -1,13 +1,14 @@
 """The peculiarities of Postgres in the log in Postgres."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
-from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
+from kaicore.errors import ConfigurationError, CorruptLog, InvalidObject, LogError, LogUnavailable
 from kaicore.interpreter import end
 from kaicore.ledger.connections import Connections
 from kaicore.ledger.log.postgres import PostgresLog
@@ -16,9 +17,29 @@ from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.rules.events.payloads import PodObserved
+from psycopg import sql
 
 from tests.given.cluster.factory import pod
 from tests.given.logs.new_events import new_event, unit
+
+_T = TypeVar("_T")
+
+_END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+
+#: Takes the third event out of a log, as if it had been restored to before it.
+_GO_BACK = """
+SET session_replication_role = replica;
+DELETE FROM event WHERE position > 2;
+DELETE FROM event_id WHERE position > 2;
+DELETE FROM stream WHERE stream = 'node/c';
+UPDATE log_head SET (position, hash, recorded_at) = (SELECT position, hash, recorded_at FROM event WHERE position = 2)
+"""
+
+
+async def eventually(ask: Callable[[], Awaitable[_T]]) -> _T:
+    while True:
+        with suppress(LogUnavailable):
+            return await ask()
 
 
 @pytest.fixture
@@ -47,6 +68,52 @@ async def test_what_cannot_be_opened_is_said_at_once(module_database_url: str, e
     ):
         with pytest.raises(error, match=problem):
             await PostgresLog.open(url)
+
+
+async def test_why_no_connection_is_had_is_said(superuser_url: str, postgres_url: str) -> None:
+    name = sql.Identifier(urlsplit(superuser_url).path.removeprefix("/"))
+    async with await PostgresLog.open(superuser_url, patience_s=0.3) as log:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
+            connection.execute(_END_SESSIONS, [urlsplit(superuser_url).path.removeprefix("/")])
+            with pytest.raises(
+                LogUnavailable, match=r"cannot connect to Postgres: .*not currently accepting connections"
+            ):
+                await log.head("c1")
+            connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
+        assert (await eventually(lambda: log.head("c1"))).position == 0
+
+
+async def test_what_a_broken_server_refuses_is_not_for_what_it_was_asked(superuser_url: str) -> None:
+    """As with an index that a bad disk has damaged: an outbox is to wait, and to drop nothing."""
+    async with await PostgresLog.open(superuser_url, patience_s=0.2) as log:
+        with psycopg.connect(superuser_url) as connection:
+            connection.execute(
+                "CREATE FUNCTION damaged() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE 'index is damaged' USING ERRCODE = 'index_corrupted'; END $$;"
+                "CREATE TRIGGER damaged BEFORE INSERT ON event_id EXECUTE FUNCTION damaged()"
+            )
+        with pytest.raises(LogUnavailable, match="Postgres cannot do it now: index is damaged"):
+            await log.append("c1", [unit(new_event())])
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["shorter", "grown"])
+async def test_a_log_without_what_was_appended_takes_nothing_more_of_that_process(
+    superuser_url: str, *, grown: bool
+) -> None:
+    """As after a restore under live services: what they know of the log is wrong, and they have to begin anew."""
+    async with await PostgresLog.open(superuser_url) as log:
+        for name in ("a", "b", "c"):
+            await log.append("c1", [unit(new_event(f"node/{name}"))])
+        with psycopg.connect(superuser_url, autocommit=True) as connection:
+            connection.execute(_GO_BACK)
+            connection.execute(_END_SESSIONS, [urlsplit(superuser_url).path.removeprefix("/")])
+        if grown:
+            async with await PostgresLog.open(superuser_url) as other:
+                await other.append("c1", [unit(new_event(f"node/{name}")) for name in ("d", "e")])
+        with pytest.raises(CorruptLog, match="event 3 was appended, and is not in the log any more"):
+            await log.append("c1", [unit(new_event("node/f"))])
+        assert (await log.head("c1")).position == (4 if grown else 2)
 
 
 async def test_what_the_server_refuses_of_one_caller_is_appended_for_the_others(

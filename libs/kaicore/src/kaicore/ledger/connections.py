@@ -139,6 +139,9 @@ _RESOURCES_CLASS = "53"
 #: Operational errors that no repetition cures: a program limit is exceeded, a login is refused.
 _HOPELESS_CLASSES = ("54", "28")
 
+#: Class of errors of a server that is broken, such as data that cannot be read: they say nothing of what was asked.
+_BROKEN_CLASS = "XX"
+
 #: Errors of other classes that a repetition cures: thrown out while idle, and on a server that is being replaced.
 _PASSING = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout, errors.ReadOnlySqlTransaction)
 
@@ -146,13 +149,18 @@ _PASSING = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout, e
 class Connections:
     """A pool of autocommit connections to one database."""
 
-    def __init__(self, url: str, *, size: int, patience_s: float, application: str) -> None:
+    def __init__(
+        self, url: str, *, size: int, patience_s: float, application: str, standby_will_do: bool = True
+    ) -> None:
         """Args:
         url: `postgresql://…`.
         patience_s: how long work is repeated before `LogUnavailable`.
         application: how the sessions are called in `pg_stat_activity`.
+        standby_will_do: False connects to no standby, unless the url says which servers will do.
         """
         self._url = url
+        #: Why the pool's last attempt to connect failed.
+        self.refusal = ""
         self._patience_s = patience_s
         self._answer_s = max(patience_s, _LEAST_ANSWER_S)
         #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
@@ -167,6 +175,7 @@ class Connections:
             "client_encoding": "utf8",
             "application_name": application,
             "autocommit": True,
+            **({} if standby_will_do or "target_session_attrs" in url else {"target_session_attrs": "primary"}),
         }
         self._tried: Connection | None = None
         self._pool = AsyncConnectionPool(
@@ -358,6 +367,8 @@ class Connections:
 
     async def _given_up(self, error: psycopg.Error) -> LogError | ConfigurationError:
         """Return why work was given up; a lock or an answer that does not come may be a standby's that is away."""
+        if isinstance(error, PoolTimeout) and self.refusal:
+            return LogUnavailable(f"cannot connect to Postgres: {without_login(self._url, self.refusal)}")
         if not isinstance(error, (errors.LockNotAvailable, _NoAnswerError)) or self._patience_s < _STANDBY_LOOK_S:
             return _translated(error)
         try:
@@ -450,8 +461,14 @@ class _TriedFirst:
         self._owner = owner
 
     async def connect(self, url: str, **options: Any) -> Connection:
-        tried = self._owner.take_tried()
-        return await psycopg.AsyncConnection.connect(url, **options) if tried is None else tried
+        connection = self._owner.take_tried()
+        try:
+            connection = connection or await psycopg.AsyncConnection.connect(url, **options)
+        except psycopg.Error as error:
+            self._owner.refusal = str(error)
+            raise
+        self._owner.refusal = ""
+        return connection
 
 
 async def _configure(connection: Connection) -> None:
@@ -463,7 +480,8 @@ async def _configure(connection: Connection) -> None:
 def _passes(error: psycopg.Error) -> bool:
     if isinstance(error, psycopg.OperationalError):
         return error.sqlstate is None or error.sqlstate[:2] not in _HOPELESS_CLASSES
-    return isinstance(error, (psycopg.InterfaceError, *_PASSING))
+    broken = (error.sqlstate or "").startswith(_BROKEN_CLASS)
+    return broken or isinstance(error, (psycopg.InterfaceError, *_PASSING))
 
 
 def _translated(error: psycopg.Error) -> LogError | ConfigurationError:

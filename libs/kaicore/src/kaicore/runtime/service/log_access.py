@@ -46,7 +46,13 @@ async def open_log(
     while log is None and not context.stopping.is_set():
         telling = loop.call_later(_ANSWER_S, context.health.unmet, LOG, silent)
         try:
-            log = await PostgresLog.open(url, application=f"kai-{context.name}", patience_s=patience_s, poll_s=poll_s)
+            log = await PostgresLog.open(
+                url,
+                application=f"kai-{context.name}",
+                patience_s=patience_s,
+                poll_s=poll_s,
+                standby_will_do=False,
+            )
         except (LogUnavailable, NotMigrated) as error:
             context.health.unmet(LOG, str(error))
             context.log.warning("log is not there yet", error=str(error))

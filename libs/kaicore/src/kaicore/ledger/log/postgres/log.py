@@ -421,6 +421,7 @@ class PostgresLog:
         patience_s: float = 15.0,
         poll_s: float = 5.0,
         connections: int = 4,
+        standby_will_do: bool = True,
     ) -> Self:
         """Open the log of a migrated database.
 
@@ -433,12 +434,15 @@ class PostgresLog:
                 takes over from the one who asks.
             poll_s: how often waiters look at the log when no notification comes.
             connections: most connections at once, beside the one that listens.
+            standby_will_do: see `Connections`; a standby may be behind what the bus or another connection said.
 
         Raises:
             ConfigurationError: the url is none, or the database is not migrated.
             LogUnavailable: the server does not answer, or does not let us in.
         """
-        pool = Connections(url, size=connections, patience_s=patience_s, application=application)
+        pool = Connections(
+            url, size=connections, patience_s=patience_s, application=application, standby_will_do=standby_will_do
+        )
         await pool.open()
         log = cls(pool, clock=clock, poll_s=poll_s)
         try:
