@@ -4,14 +4,14 @@ Observers of a recorded cycle that is run again: the order of its groups, and th
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.life.why_answers import AttemptChange, AttemptsAnswer
-from kaicore.analysis.replay.log_states import last_events
+from kaicore.analysis.replay.log_states import events_of, last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.policy import Point, PolicyBand
 from kaicore.rules.deciding.cycle_run import CycleRun, run_on
@@ -34,8 +34,12 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import CycleView, WorkView
 
+#: Events before a decision among which its cycle's record is: they are appended together.
+MOST_BEFORE = 32_000
 #: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.
 _ENOUGH, _FIRST = 200, 20
+#: How far before a decision its cycle's record is looked for, in events: at first, and then.
+_BEFORE = 500, 4000, MOST_BEFORE
 #: Changes of reasons that are shown, the last ones.
 _MOST_CHANGES = 20
 
@@ -66,6 +70,42 @@ class RecordedCycle:
     position: int
     recorded_at: int
     cycle: CycleCompleted
+
+
+class CycleBook:
+    """Looks up the records of the cycles that decided something, some at once.
+
+    Attributes:
+        records: with their events, by the cycle's id.
+    """
+
+    def __init__(self, log: EventLog, cluster: str) -> None:
+        self.records: dict[str, tuple[Event, CycleCompleted]] = {}
+        self._log = log
+        self._cluster = cluster
+
+    async def look_up(self, decisions: Iterable[Event]) -> None:
+        """Find the records of the cycles that took decisions: each comes right before them, in the same append."""
+        wanted = {event.correlation: event.position for event in decisions if event.correlation}
+        for before in _BEFORE:
+            wanted = {cycle: at for cycle, at in wanted.items() if cycle not in self.records}
+            for after, upto in _stretches(wanted.values(), before):
+                where = Filter(types=(CycleCompleted.__name__,))
+                async for event in events_of(self._log, self._cluster, after=after, upto=upto, where=where):
+                    if event.correlation in wanted and isinstance(cycle := decode_payload(event), CycleCompleted):
+                        self.records[event.correlation] = event, cycle
+
+
+def _stretches(positions: Iterable[int], before: int) -> list[tuple[int, int]]:
+    """Return the parts of a log that reach so far back from positions, those that overlap as one."""
+    stretches: list[tuple[int, int]] = []
+    for position in sorted(set(positions)):
+        after = max(0, position - before)
+        if stretches and after <= stretches[-1][1]:
+            stretches[-1] = stretches[-1][0], position
+        else:
+            stretches.append((after, position))
+    return stretches
 
 
 @dataclass(frozen=True, slots=True)

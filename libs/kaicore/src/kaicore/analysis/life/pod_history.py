@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.attempts import CycleRecords, cycle_records, placement_scores
+from kaicore.analysis.life.attempts import MOST_BEFORE, CycleBook, CycleRecords, cycle_records, placement_scores
 from kaicore.analysis.life.placements import DecidedPlacement
 from kaicore.analysis.life.why_answers import EvictionAnswer, PodRejectionAnswer, TimelineStep
 from kaicore.analysis.replay.moments import appended_together
@@ -158,9 +158,6 @@ def _learned(state: FleetView, rejected: payloads.PodRejected) -> str:
     return f"{times}; something has changed there since, so such pods are offered to it again"
 
 
-#: Events before a decision among which its cycle's record is: they are appended together.
-_BEFORE = 20_000
-
 #: Returns a state at a position if that takes little; None if not.
 StateNear = Callable[[int], Awaitable[ClusterState | None]]
 
@@ -237,7 +234,7 @@ async def _decided(
     cycle = await _cycle_of(log, cluster, placed, decision.cycle)
     if cycle is None:
         retired = await log.retired(cluster)
-        if retired and placed.position - retired <= _BEFORE:
+        if retired and placed.position - retired <= MOST_BEFORE:
             gone = f"the record of cycle {decision.cycle} is not in the log any more"
             return DecidedPlacement(placed, decision, not_ranked=gone)
         none = f"no cycle decided it: event {placed.position} was not appended with a record of cycle {decision.cycle}"
@@ -264,16 +261,12 @@ async def _decided(
 
 async def _cycle_of(log: EventLog, cluster: str, placed: Event, decided_by: str) -> CycleCompleted | None:
     """Return the record of the cycle that a decision is of: its cause, with which it was appended."""
-    where = Filter(streams=(f"cycle/{placed.correlation.rpartition('/')[0]}",))
-    window = 500
-    while window <= _BEFORE:
-        after = max(placed.position - window, 0)
-        for event in await log.read(cluster, after=after, upto=placed.position, limit=_BEFORE, where=where):
-            if event.id != placed.cause or not isinstance(cycle := decode_payload(event), CycleCompleted):
-                continue
-            return cycle if appended_together(event, placed) and cycle.cycle == decided_by else None
-        window *= 8
-    return None
+    book = CycleBook(log, cluster)
+    await book.look_up([placed])
+    event, cycle = book.records.get(placed.correlation, (None, None))
+    if event is None or cycle is None or event.id != placed.cause or cycle.cycle != decided_by:
+        return None
+    return cycle if appended_together(event, placed) else None
 
 
 async def recorded_config(log: EventLog, cluster: str, digest: str) -> EngineConfig | None:

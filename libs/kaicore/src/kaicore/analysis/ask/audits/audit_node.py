@@ -11,7 +11,7 @@ which pods are in a group: the fold finds it out. So only the part of the log in
 existed is folded. Everything else is read from the pods' streams.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,9 +20,10 @@ from kaicore.analysis.ask.audits import audit_answers
 from kaicore.analysis.ask.audits.audit_answers import DecisionAnswer, GroupAudit, GroupEvent, Span, SpanAnswer
 from kaicore.analysis.ask.audits.audit_placements import StateAt
 from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.attempts import CycleBook
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.analysis.replay.log_states import events_of
-from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
+from kaicore.analysis.replay.moments import Moment, appended_together, parse_moment, range_of
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
@@ -31,7 +32,7 @@ from kaicore.rules.engine.placement.pod_class import WorkKind, node_requests
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import CycleCompleted, EvictionDecided
+from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart, gpus_text
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.placement import Placement
@@ -43,8 +44,6 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import WorkView
 from kaicore.spelling import did_you_mean
 
-#: How far before a decision its cycle's record is looked for at first, in events.
-_BEFORE = 2000
 _CLEARED = {"Probed": "its probe lasted", "FollowsWork": "the failures follow the work, not the node"}
 
 
@@ -69,65 +68,25 @@ async def span_of(log: EventLog, cluster: str, span: Span) -> SpanAnswer:
     return SpanAnswer(first=first, last=last, from_time=times[0], to_time=times[-1], retired=retired)
 
 
-def decision(event: Event) -> DecisionAnswer:
-    """Return who decided an event; its cycle is looked up with others at once (`with_cycles`)."""
-    return DecisionAnswer.copied(
+def _decision(event: Event | None, cycles: CycleBook) -> DecisionAnswer | None:
+    """Return who decided an event; without a cycle where it was not appended with that cycle's record."""
+    if event is None:
+        return None
+    answer = DecisionAnswer.copied(
         event, recorded_at=time_text(event.recorded_at), id=str(event.id), cycle=event.correlation
     )
-
-
-class CycleBook:
-    """Looks up the records of the cycles that decided something, some at once."""
-
-    def __init__(self, log: EventLog, cluster: str) -> None:
-        self._log = log
-        self._cluster = cluster
-        self._records: dict[str, tuple[Event, CycleCompleted]] = {}
-
-    async def look_up(self, decided_at: Mapping[str, int]) -> None:
-        """Find the records of cycles, of which a decision is at a position each.
-
-        A cycle's record comes right before its decisions, in the same append.
-        """
-        wanted = {cycle: at for cycle, at in decided_at.items() if cycle and cycle not in self._records}
-        before = _BEFORE
-        while wanted:
-            for after, upto in _stretches(wanted.values(), before):
-                where = Filter(types=(CycleCompleted.__name__,))
-                async for event in events_of(self._log, self._cluster, after=after, upto=upto, where=where):
-                    if event.correlation in wanted:
-                        payload = decode_payload(event)
-                        if isinstance(payload, CycleCompleted):
-                            self._records[event.correlation] = event, payload
-            wanted = {cycle: at for cycle, at in wanted.items() if cycle not in self._records and at > before}
-            before *= 8
-
-    def of(self, decided: DecisionAnswer) -> DecisionAnswer:
-        """Return a decision with its cycle's record; without a cycle where it was not appended with that record."""
-        if decided.cycle not in self._records:
-            return decided
-        event, record = self._records[decided.cycle]
-        if (event.actor, time_text(event.recorded_at)) != (decided.actor, decided.recorded_at):
-            return msgspec.structs.replace(decided, cycle="")
-        return msgspec.structs.replace(
-            decided,
-            cycle_position=event.position,
-            input_position=record.input_position,
-            config=record.config_digest,
-            engine=record.engine_version,
-        )
-
-
-def _stretches(positions: Iterable[int], before: int) -> list[tuple[int, int]]:
-    """Return the parts of a log that reach so far back from positions, those that overlap as one."""
-    stretches: list[tuple[int, int]] = []
-    for position in sorted(set(positions)):
-        after = max(0, position - before)
-        if stretches and after <= stretches[-1][1]:
-            stretches[-1] = stretches[-1][0], position
-        else:
-            stretches.append((after, position))
-    return stretches
+    if event.correlation not in cycles.records:
+        return answer
+    record, cycle = cycles.records[event.correlation]
+    if not appended_together(record, event):
+        return msgspec.structs.replace(answer, cycle="")
+    return msgspec.structs.replace(
+        answer,
+        cycle_position=record.position,
+        input_position=cycle.input_position,
+        config=cycle.config_digest,
+        engine=cycle.engine_version,
+    )
 
 
 #: Streams that are read at once.
@@ -304,7 +263,7 @@ async def audit_node(
     )
     rejections = [one for story in stories if not gpu for one in story.rejections if one[0].position >= span.first]
     decided = [holding.decided for _, holding in holdings] + [one[2] for one in rejections]
-    await cycles.look_up({event.correlation: event.position for event in decided if event is not None})
+    await cycles.look_up(event for event in decided if event is not None)
     return audit_answers.NodeAudit(
         cluster=cluster,
         node=node,
@@ -401,7 +360,7 @@ def _holding(
         until=0 if until is None else until.position,
         until_time="" if until is None else time_text(until.recorded_at),
         ended=holding.ended,
-        decided=None if holding.decided is None else cycles.of(decision(holding.decided)),
+        decided=_decision(holding.decided, cycles),
         records=holding.records,
         gpus=gpus,
     )
@@ -415,7 +374,7 @@ def _rejection(
         position=event.position,
         recorded_at=time_text(event.recorded_at),
         pod=f"{rejected.namespace}/{rejected.name}",
-        decided=None if decided is None else cycles.of(decision(decided)),
+        decided=_decision(decided, cycles),
     )
 
 
@@ -524,8 +483,7 @@ async def audit_group(
     events = await _events(log, cluster, members.pods, span)
     preemptions = [event async for event in _evictions_for(log, cluster, members, span)]
     cycles = CycleBook(log, cluster)
-    decided = [event for event in (*events, *preemptions) if event.type in _DECIDED]
-    await cycles.look_up({event.correlation: event.position for event in decided})
+    await cycles.look_up(event for event in (*events, *preemptions) if event.type in _DECIDED)
     answers = [_answer(event, cycles) for event in events]
     by_rules = [one.decided for one in answers if one.decided is not None]
     group = next((members.groups[key] for key in sorted(members.groups)), None)
@@ -591,6 +549,6 @@ def _answer(event: Event, cycles: CycleBook) -> GroupEvent:
         what=event.type,
         pod=event.subject,
         text=line,
-        decided=cycles.of(decision(event)) if event.type in _DECIDED else None,
+        decided=_decision(event, cycles) if event.type in _DECIDED else None,
         **fields,
     )
