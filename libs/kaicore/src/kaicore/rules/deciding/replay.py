@@ -225,10 +225,8 @@ class _Recording:
     """A cycle that was run again, as its append goes by.
 
     Attributes:
-        position: of its record.
         actor: who appended it.
-        summary: its record.
-        schema: version of the schema of that.
+        schema: version of the schema of `summary`, its record.
         expected: the events that are to follow: reports, and all decisions but the stale ones; None where the cycle was
             not run.
         replayed: the record that came out.

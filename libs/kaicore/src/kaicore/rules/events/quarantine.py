@@ -40,10 +40,7 @@ class QuarantinedEvent(msgspec.Struct, frozen=True):
 def quarantined(event: Event, error: str, *, decoded: bool = False) -> QuarantinedEvent:
     """Return the record of an event that says nothing.
 
-    Args:
-        event: as it is in the log.
-        error: what is wrong with its body.
-        decoded: whether it could be decoded.
+    Args: see `QuarantinedEvent`.
     """
     return QuarantinedEvent(event.position, event.stream, event.type, event.actor, error, decoded)
 

@@ -509,13 +509,7 @@ class FeasibleNodes:
             self._scores_of(row)[self._states.state(row)] = score if score == _NO else score + self._handicap_of[row]
 
     def learn(self, before: Before, after: Before, predicted: PredictedPlacement | None, charge: ZoneCharge) -> None:
-        """Keep what came of a pod, to foresee what comes of others.
-
-        Args:
-            before: the row without it.
-            after: the row with it.
-            charge: as it came about.
-        """
+        """Keep what came of a pod, to foresee what comes of others (`FollowingPod`)."""
         placement = None if predicted is None else predicted.placement
         self._following[before.state] = FollowingPod(before, after, placement, charge)
 

@@ -255,7 +255,6 @@ class NodePolicies:
         """Return what the policies say about a class; None where none decides about its work.
 
         Args:
-            pod_class: the class.
             columns: of the statement that pods are placed on.
             find: returns findings about the class on them.
         """
@@ -328,8 +327,6 @@ class NodePolicies:
         """Ask a policy, and change its answers in place; returns the rows that this changes.
 
         Args:
-            one: the policy.
-            work: that it is asked about.
             columns: with what is charged to the nodes.
             answers: that it gave before.
             find: returns findings about the work's class; None where it is no live one.
@@ -383,8 +380,6 @@ class ClassPolicies:
         find: Find,
     ) -> None:
         """Args:
-        policies: of the cycle.
-        pod_class: the class.
         columns: of the statement.
         asked: those that decide about the class.
         find: returns findings about the class.

@@ -52,12 +52,7 @@ class PolicyFailed(Exception):
 
 
 class GuardedPolicy:
-    """A policy of one cycle.
-
-    Attributes:
-        setting: as the configuration has it.
-        policy: the policy itself.
-    """
+    """A policy of one cycle."""
 
     def __init__(self, setting: PolicySetting, policy: Policy, guard: PolicyGuard) -> None:
         self.setting, self.policy, self._guard = setting, policy, guard

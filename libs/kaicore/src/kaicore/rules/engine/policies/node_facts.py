@@ -158,7 +158,6 @@ class NodeFacts:
         """Return the nodes for a policy.
 
         Args:
-            policy: the policy.
             charged: with what is charged to the nodes: as the cycle begins, or now.
             placed: by namespace, how many pods the cycle has placed on rows.
             looked_at: takes up what the policy looks at that charges change.
