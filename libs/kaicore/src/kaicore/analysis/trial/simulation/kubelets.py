@@ -16,7 +16,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.events.observation import held
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod
+from kaicore.rules.model.pod import Container, ContainerKind, Pod
 from kaicore.rules.model.quantity import canonical_quantity, quantities
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.state.views import FleetView
@@ -56,26 +56,12 @@ def topology_object(topology: NodeTopology, *, empty: bool = False) -> Object:
     }
 
 
-class ZoneHeld(msgspec.Struct, frozen=True):
-    """A container's amount in a zone, by the zone's name in the NodeResourceTopology; millicores, bytes, counts."""
-
-    zone: str
-    amount: Amounts
-
-
-class SpanHeld(msgspec.Struct, frozen=True):
-    """A container's amount that lies somewhere in several zones."""
-
-    zones: tuple[str, ...]
-    amount: Amounts
-
-
 class ContainerHeld(msgspec.Struct, frozen=True):
-    """A container's exclusive holdings."""
+    """A container's exclusive holdings, by the zones' names in the NodeResourceTopology; millicores, bytes, counts."""
 
     name: str
-    zones: tuple[ZoneHeld, ...] = ()
-    spans: tuple[SpanHeld, ...] = ()
+    zones: tuple[ZoneAmount, ...] = ()
+    spans: tuple[SpanAmount, ...] = ()
 
 
 class KubeletRefusal(msgspec.Struct, frozen=True):
