@@ -8,12 +8,15 @@ from kaicore.rules.engine.decisions import CycleResult, GiveUpReason
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised, WouldDelay
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
 from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
 from tests.given.work.workloads import OWNER, Workloads
 
+QUEUE_LABEL = "kai.scheduler/queue"
 _HOUR_S = 3_600
 _ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 
@@ -346,3 +349,21 @@ def test_promise_stays_on_its_nodes_and_its_gang_starts_where_it_fits_first() ->
     assert (after.names, after.starts_at, after.moved) == (before.names, before.starts_at, "")
     rooms.end([other])
     assert rooms.starts() == ["gang-0", "gang-1"]
+
+
+def test_promised_group_that_its_queue_is_not_owed_yet_leaves_room_to_another_queue_that_is() -> None:
+    """It would bring its queue over its share, and the other queue would take that back by an eviction."""
+    rooms = Rooms("ab")
+    rooms.queues(queue("own"), queue("other"))
+    config = replace(_ALLOCATE, actions=tuple(Action), fair_share=FairShareConfig(k_milli=0))
+    (ending,) = rooms.pods("other-0", labels={QUEUE_LABEL: "other"})
+    assert rooms.starts(config) == ["other-0"], "on the first node"
+    rooms.pods("own-0", labels={QUEUE_LABEL: "own"})
+    assert rooms.starts(config) == ["own-0"]
+    rooms.gang("gang", 2, group={"queue": "own"}, cpu=1, gpu=4)
+    assert promised(rooms.cycle(config), "gang").names == "a"
+    rooms.pods("other-1", labels={QUEUE_LABEL: "other"})
+    rooms.end([ending])
+    result = rooms.cycle(config)
+    assert (rooms.placed(result), rooms.evicted(result)) == ({"other-1": "a"}, {})
+    assert promised(result, "gang")

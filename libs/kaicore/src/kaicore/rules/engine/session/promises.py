@@ -253,7 +253,7 @@ class Promise:
         unlimited: how many pods without a limit are waited for.
         expected: of how many of them runs of like pods say the end.
         fits: whether nothing is waited for: it fits on the nodes without what leaves already.
-        overridden: whether groups of higher priority started since it was worked out.
+        overridden: whether groups that come first started since it was worked out.
         at: when the last of what it waits for ends, microseconds since the epoch, known or assumed.
     """
 
@@ -345,11 +345,28 @@ class Promise:
         for assignment in there:
             if self._placer.place_on(assignment.member, assignment.row) is None:
                 statement.rollback(savepoint)
-                return False
+                yields = self._yields_to(steps, assignments)
+                self.overridden |= yields
+                return yields
         if self._keeps_right(steps):
             return True
         statement.rollback(savepoint)
         return False
+
+    def _yields_to(self, steps: Steps, assignments: Sequence[Assignment]) -> bool:
+        """Tell whether steps come first, in room that the group could start in if its queue were owed it yet.
+
+        Theirs is. If the group took the room, its queue would be over its fair share, and lose other work for theirs.
+        """
+        session, now = self._session, self._session.nodes.now
+        if has_right(session, self.steps) or not has_right(session, steps) or not self._keeps_right(steps):
+            return False
+        savepoint = now.statement.savepoint()
+        for assignment in assignments:
+            now.statement.evict(assignment.pod_charge)
+        fits = session.step_placer.place(self.steps, now).unplaced is None
+        now.statement.rollback(savepoint)
+        return fits
 
     def take_back(self, steps: Steps) -> None:
         """Have steps not start that were admitted last."""
