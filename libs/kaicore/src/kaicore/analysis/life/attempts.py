@@ -34,12 +34,13 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import CycleView, WorkView
 
-#: Events before a decision among which its cycle's record is: they are appended together.
+#: Events before a decision among which its cycle's record mostly is: they are appended together.
 MOST_BEFORE = 32_000
 #: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.
 _ENOUGH, _FIRST = 200, 20
-#: How far before a decision its cycle's record is looked for, in events: at first, and then.
-_BEFORE = 500, 4000, MOST_BEFORE
+#: How far before a decision its cycle's record is looked for, in events: at first, and then; a cycle that
+#: starts a hundred thousand pods has as many events.
+_BEFORE = 500, 4000, MOST_BEFORE, 256_000
 #: Changes of reasons that are shown, the last ones.
 _MOST_CHANGES = 20
 
