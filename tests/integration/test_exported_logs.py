@@ -169,10 +169,11 @@ async def test_an_imported_log_is_the_same_log_and_replays(
     assert filecmp.cmp(again, file, shallow=False)
 
 
+@pytest.mark.parametrize("limit", ["_PORTION", "_PORTION_BYTES"])
 async def test_an_import_that_was_interrupted_goes_on_where_it_ended(
-    superuser_url: str, events: list[Event], file: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+    superuser_url: str, events: list[Event], file: Path, *, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "_PORTION", 1)
+    monkeypatch.setattr(importing, limit, 1)
 
     def interrupt(done: int, _: int) -> None:
         raise KeyboardInterrupt(done)
@@ -183,7 +184,7 @@ async def test_an_import_that_was_interrupted_goes_on_where_it_ended(
     assert 0 < done < len(events)
     assert await import_to(superuser_url, file) == len(events) - done
     async with await PostgresLog.open(superuser_url) as log:
-        assert (await verify(log, cluster)).ok
+        assert (await verify(log, events[0].cluster)).ok
 
 
 async def test_a_log_is_copied_piece_by_piece_and_never_mixed(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import stat
 import subprocess
 from pathlib import Path
 
@@ -153,12 +154,18 @@ async def test_what_was_detached_but_not_put_away_is_put_away_later(url: str, ol
     assert (put_away.returncode, f"table {old.table} is dropped" in put_away.stdout) == (0, True), put_away.stderr
 
 
-async def test_a_file_that_is_not_what_was_sealed_is_noticed(url: str, old: Month, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_what_was_sealed_is_noticed(
+    url: str, old: Month, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode)))
     async with await PostgresLog.open(url) as log:
         async with scheduling(log, C):
             await placed(log, C, 2)
         seals = await log.detach_month(old)
         (file, _) = await log.put_away_month(old, seals, tmp_path)
+    # Both files, and their names: the table is gone.
+    assert synced == [False, False, True]
     before = {C: bytes(32)}
     check_archive(file, seals, before=before)
     lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)

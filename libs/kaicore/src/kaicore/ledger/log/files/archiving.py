@@ -77,6 +77,12 @@ async def archive_month(
                 check_archive(beside, seals, before=before)
             beside.replace(file)
             files.append(file)
+        # The table goes next: what a machine that fails then has on its disk must have these names.
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise ConfigurationError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
     return files

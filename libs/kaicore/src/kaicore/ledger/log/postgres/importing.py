@@ -20,8 +20,8 @@ from kaicore.ledger.log.postgres.append import CHANNEL
 from kaicore.ledger.log.shapes import SHAPES, Shapes
 from kaicore.rules.events.envelope import Event
 
-#: A portion has so many events, or one bundle's more.
-_PORTION = 10_000
+#: A portion has so many events, or bytes of their bodies, or one bundle's more.
+_PORTION, _PORTION_BYTES = 10_000, 32 << 20
 
 _EVENT = f"COPY event ({', '.join(Event.__struct_fields__)}) FROM STDIN"
 _ID = "COPY event_id (cluster, id, position, fingerprint) FROM STDIN"
@@ -58,6 +58,7 @@ async def import_file(
 def _portions(file: LogFile, head: Head) -> Iterator[list[Event]]:
     """Yield the events behind a log's head, each checked to follow the one before. Raises CorruptLog: one does not."""
     portion: list[Event] = []
+    size = 0
     if head.position >= file.last.position:
         return
     for bundle in range(file.bundle_of(head.position + 1), len(file.footer.bundles)):
@@ -67,10 +68,11 @@ def _portions(file: LogFile, head: Head) -> Iterator[list[Event]]:
             if wrong := check_next(head, event):
                 raise CorruptLog(f"{file.path}: cluster {event.cluster}: {wrong}")
             portion.append(event)
+            size += len(event.body)
             head = Head.at(event)
-        if len(portion) >= _PORTION:
+        if len(portion) >= _PORTION or size >= _PORTION_BYTES:
             yield portion
-            portion = []
+            portion, size = [], 0
     if head != file.last:
         raise CorruptLog(f"{file.path}: ends with event {head.position}, not with {file.last.position}, as it says")
     if portion:
