@@ -157,7 +157,9 @@ async def test_an_instance_that_finds_no_bus_begins_alone_after_a_moment() -> No
     store.disconnect()
     alone = Instance("one", store)
     assert ALONE_S <= await seconds_until(lambda: alone.leads) <= ALONE_S + 1
+    assert "[!]lease: which instance leads is not known: " in alone.context.health.report()
     store.reconnect()
     await asyncio.sleep(60)
+    assert "lease" not in alone.context.health.report()
     assert (alone.leads, alone.turns) == (True, 1)
     await alone.stop()

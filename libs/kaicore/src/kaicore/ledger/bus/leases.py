@@ -197,8 +197,13 @@ class Lease:
         self._until = float("-inf")
         #: The store's revision at which this holder acquired the lease; 0 before. The next holder's is greater.
         self.token = 0
-        #: Whether the store answered when it was last asked.
-        self.answered = False
+        #: Why the store did not answer when it was last asked; empty where it did.
+        self.trouble = "not asked yet"
+
+    @property
+    def answered(self) -> bool:
+        """True if the store answered when it was last asked."""
+        return not self.trouble
 
     def held(self) -> bool:
         """Tell whether the lease is held, by this process's own clock; another may act all the same."""
@@ -220,14 +225,15 @@ class Lease:
 
         Never raises for a store that does not answer: then the lease is held as long as it was to be.
         """
-        self.answered = False
-        with suppress(BusUnavailable):
+        try:
             entry = await _entry(self._store, self._cluster, self._name)
             if self._is_others(entry):
                 self._until = float("-inf")
             else:
                 await self._write(entry.revision if entry.value else 0)
-            self.answered = True
+            self.trouble = ""
+        except BusUnavailable as error:
+            self.trouble = str(error)
         return self.held()
 
     async def release(self) -> None:

@@ -148,6 +148,8 @@ class Leadership:
         """Hold the lease, or wait for it."""
         while True:
             held = await self._lease.hold()
+            trouble = self._lease.trouble and f"which instance leads is not known: {self._lease.trouble}"
+            self._context.health.warn("lease", trouble)
             if held or not self._lease.answered:
                 self._silent_since = None if self._lease.answered else self._silent_since or _now()
                 if held or self._may_lead_blind():
