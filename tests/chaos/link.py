@@ -15,6 +15,7 @@ class Link:
 
     Attributes:
         lost: how many answers were lost.
+        slowness: seconds that each byte of an answer takes.
     """
 
     def __init__(self, url: str, *, listen: str = "127.0.0.1") -> None:
@@ -31,6 +32,7 @@ class Link:
         self._hears.set()
         self._answers.set()
         self.lost = 0
+        self.slowness = 0.0
 
     @property
     def url(self) -> str:
@@ -97,6 +99,8 @@ class Link:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             await self._answers.wait()
+            if self.slowness:
+                await asyncio.sleep(len(data) * self.slowness)
             _write(writer, data)
             await writer.drain()
         with suppress(OSError):

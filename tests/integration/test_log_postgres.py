@@ -1,6 +1,8 @@
 """The peculiarities of Postgres in the log in Postgres."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -10,7 +12,9 @@ import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, CorruptLog, InvalidObject, LogError, LogUnavailable
 from kaicore.interpreter import end
+from kaicore.ledger import connections
 from kaicore.ledger.connections import Connections
+from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.seals.audit import verify
@@ -19,6 +23,7 @@ from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.rules.events.payloads import PodObserved
 from psycopg import sql
 
+from tests.chaos.link import Link
 from tests.given.cluster.factory import pod
 from tests.given.logs.new_events import new_event, unit
 
@@ -82,6 +87,20 @@ async def test_why_no_connection_is_had_is_said(superuser_url: str, postgres_url
                 await log.head("c1")
             connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
         assert (await eventually(lambda: log.head("c1"))).position == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell which bytes have passed")
+async def test_an_answer_that_takes_long_to_come_is_no_silence(
+    module_database_url: str, cluster_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a large state over a slow network: a service could never start there."""
+    monkeypatch.setattr(connections, "_LEAST_ANSWER_S", 0.8)
+    saved = Snapshot("state", 1, "s", os.urandom(1_600_000))
+    async with await PostgresLog.open(module_database_url) as log:
+        await log.save_snapshot(cluster_name, saved)
+    async with Link(module_database_url) as link, await PostgresLog.open(link.url, patience_s=0.8) as log:
+        link.slowness = 1e-6
+        assert await log.load_snapshot(cluster_name, name="state", schema="s") == saved
 
 
 async def test_what_a_broken_server_refuses_is_not_for_what_it_was_asked(superuser_url: str) -> None:

@@ -9,7 +9,8 @@ Its socket is then shut down, which ends every wait for it. psycopg by itself wa
 the wait, because psycopg first has the server cancel it.
 
 Only time in which an answer could have been read counts. While the process computes between two turns of its event
-loop, as a replay does, or gets no CPU, the server's answer lies unread.
+loop, as a replay does, or gets no CPU, the server's answer lies unread. Nor does time count in which bytes pass: over a
+slow network a large snapshot takes long.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ import os
 import random
 import re
 import socket
+import struct
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self, TypeVar, cast
@@ -414,16 +417,18 @@ class _Deadline:
     """Hangs up on a server that does not answer in time; what waits for it fails with an `OperationalError`.
 
     Attributes:
-        waited_s: seconds in which an answer would have been heard: a look that comes late counts as one that does not.
+        waited_s: seconds of silence in which an answer would have been heard: a look that comes late counts as one that
+            does not.
     """
 
-    __slots__ = ("_connection", "_look_s", "_seconds", "_timer", "waited_s")
+    __slots__ = ("_connection", "_look_s", "_passed_bytes", "_seconds", "_timer", "waited_s")
 
     def __init__(self, connection: Connection, seconds: float | None) -> None:
         self._connection = connection
         self._seconds = seconds
         self._look_s = (seconds or 0.0) / _LOOKS
         self._timer: asyncio.TimerHandle | None = None
+        self._passed_bytes = -1
         self.waited_s = 0.0
 
     def __enter__(self) -> Self:
@@ -443,7 +448,8 @@ class _Deadline:
         return self._seconds is not None and self.waited_s > self._seconds - self._look_s / 2
 
     def _look(self) -> None:
-        self.waited_s += self._look_s
+        before, self._passed_bytes = self._passed_bytes, _passed_bytes(self._connection)
+        self.waited_s = self.waited_s + self._look_s if before in (-1, self._passed_bytes) else 0.0
         if self._passed:
             self._hang_up()
         else:
@@ -452,6 +458,17 @@ class _Deadline:
     def _hang_up(self) -> None:
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as connected:
             connected.shutdown(socket.SHUT_RDWR)
+
+
+def _passed_bytes(connection: Connection) -> int:
+    """Return how many bytes the server has taken and sent; always 0 where the system does not tell."""
+    if sys.platform != "linux":
+        return 0
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as connected:
+        # `tcpi_bytes_acked` and `tcpi_bytes_received` of `struct tcp_info` (linux/tcp.h).
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+        return sum(struct.unpack_from("=QQ", info, 120)) if len(info) == 136 else 0
+    return 0
 
 
 class _TriedFirst:
