@@ -7,7 +7,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.kubelet.masks import mask_table
-from kaicore.rules.numa.kubelet.memory_manager import MemoryZones
+from kaicore.rules.numa.kubelet.memory_manager import MemoryZones, open_masks
 
 from tests.given.cluster.factory import GI, Cluster, amounts, pod
 from tests.given.logs.invariants import differences
@@ -99,7 +99,7 @@ def test_a_zone_that_is_held_in_two_ways_serves_no_request_until_the_first_pods_
     table = mask_table(2)
 
     def wide_or_alone() -> list[int]:
-        return [mask for mask in (1, 2, 3) if zones.open_masks(table) >> table.places[mask] & 1]
+        return [mask for mask in (1, 2, 3) if open_masks(zones.cells, table) >> table.places[mask] & 1]
 
     zones.draw("memory", 1, 2)
     zones.draw("memory", 1, 2)

@@ -84,16 +84,8 @@ class MemoryZones(msgspec.Struct, gc=False):
                         enough |= 1 << place
             feasible &= enough
         width = table.first_width(able)
-        feasible &= able & self.open_masks(table)
+        feasible &= able & open_masks(self.cells, table)
         return Hints(first, feasible, feasible & table.of_width[width], width)
-
-    def open_masks(self, table: MaskTable) -> int:
-        """Return the set of the masks that the present groups allow."""
-        allowed = (1 << len(table)) - 1
-        for zone, cell in enumerate(self.cells):
-            if cell:
-                allowed &= ~table.containing[zone] | 1 << table.places.get(cell, len(table))
-        return allowed
 
     def conflicts(self, mask: int) -> bool:
         """Tell whether a zone of a mask of several is in use in another way: alone, or in another group."""
@@ -162,6 +154,15 @@ class MemoryZones(msgspec.Struct, gc=False):
             self.free[resource][zone] += amount
             if all(self.free[name][zone] >= self.allocatable[name][zone] for name in self.free):
                 self.assignments[zone] = self.cells[zone] = 0
+
+
+def open_masks(cells: Iterable[int], table: MaskTable) -> int:
+    """Return the set of the masks that the present groups allow (`MemoryZones.cells`)."""
+    allowed = (1 << len(table)) - 1
+    for zone, cell in enumerate(cells):
+        if cell:
+            allowed &= ~table.containing[zone] | 1 << table.places.get(cell, len(table))
+    return allowed
 
 
 def excluding(masks: Iterable[int]) -> bool:

@@ -22,6 +22,7 @@ from kaicore.rules.numa.kubelet.requests import AlignedRequest
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones
+from kaicore.rules.numa.one_zone import hints_key, is_from_one, may_come_from_one
 from kaicore.rules.numa.own_policy import Stray, shared_devices, spans, strays
 from kaicore.rules.numa.scoring import UNKNOWN, ScoringStrategy, score
 from kaicore.rules.numa.screen import admit_by_counting, may_admit
@@ -125,9 +126,16 @@ class NumaVerdicts:
         self._verdicts: dict[int, Admitted | Rejected] = {}
         #: By kind, of nodes that admit such a pod.
         self._placements: dict[int, PredictedPlacement] = {}
+        #: By the identity of verdicts, which are kept with it: a verdict is of rows of one shape and one kubelet.
+        self._placements_of: dict[int, tuple[Admitted, PredictedPlacement | None]] = {}
+        self._fits_of: dict[int, tuple[Admitted, tuple[bool, bool, int]]] = {}
+        self._scored_by_use = self._gains and not least
         #: Of this cycle and of those before it; on nodes as they are, and without their pods.
         asking = self._request, self._counting, self._reconstruct
         self._met = columns.zones.met(asking)
+        #: By the hints of the providers, where these settle it.
+        self._met_hints = columns.zones.met((*asking, "hints"))
+        self._may_come_from_one = not self._counting and may_come_from_one(self._request)
         self._empty = columns.zones.met((*asking, "empty"))
         # Scores tell how many zones a node has of the most that any has.
         self._most_zones = int(columns.zones.zone_count.max(initial=0))
@@ -176,10 +184,15 @@ class NumaVerdicts:
         verdict, zones = self.verdict(row, likeness), self._columns.zones
         if isinstance(verdict, Rejected):
             return False, False, 0
+        known = None if self._scored_by_use else self._fits_of.get(id(verdict))
+        if known is not None:
+            return known[1]
         value = UNKNOWN if self._scored else 0
         if self._gains:
             value = self._score(row, spans(zones, row, verdict))
-        return True, self.stray(row) is None, value
+        fit = True, self.stray(row) is None, value
+        self._fits_of[id(verdict)] = verdict, fit
+        return fit
 
     def _score(self, row: int, masks: tuple[int, ...]) -> int:
         return score(
@@ -291,7 +304,7 @@ class NumaVerdicts:
             likeness = self._likeness(row) if likeness is None else likeness
             verdict = self._met.get(likeness)
             if verdict is None:
-                verdict = self._met[likeness] = self._admit(row, empty=False)
+                verdict = self._met[likeness] = self._by_hints(row)
             self._verdicts[kind] = verdict
         return verdict
 
@@ -315,7 +328,10 @@ class NumaVerdicts:
         verdict, topology = self.verdict(row), self._columns.topologies[row]
         if topology is None or verdict is _NOTHING or isinstance(verdict, Rejected):
             return None
-        placement = predicted_placement(verdict, [zone.name for zone in topology.zones])
+        if id(verdict) not in self._placements_of:
+            names = [zone.name for zone in topology.zones]
+            self._placements_of[id(verdict)] = verdict, predicted_placement(verdict, names)
+        placement = self._placements_of[id(verdict)][1]
         if placement is not None:
             self._placements[kind] = placement
         return placement
@@ -338,6 +354,18 @@ class NumaVerdicts:
         verdict: Admitted | Rejected | None = self._empty.get(key)
         if verdict is None:
             verdict = self._empty[key] = self._admit(row, empty=True)
+        return verdict
+
+    def _by_hints(self, row: int) -> Admitted | Rejected:
+        """Return the verdict about a row, which another one with equal hints may have had."""
+        columns, key = self._columns, None
+        if self._may_come_from_one and not columns.shared_devices(row):
+            key = hints_key(columns.zones, row, self._request, reconstruct=self._reconstruct)
+        verdict: Admitted | Rejected | None = self._met_hints.get(key)
+        if verdict is None:
+            verdict = self._admit(row, empty=False)
+            if key is not None and is_from_one(verdict):
+                self._met_hints[key] = verdict
         return verdict
 
     def _admit(self, row: int, *, empty: bool) -> Admitted | Rejected:
