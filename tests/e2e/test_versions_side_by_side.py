@@ -24,7 +24,7 @@ import pytest
 from kai_cli.running.load import Loader
 from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.analysis.replay.replay import checked_promises, replay_log
-from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch, replay_choices, submit_dispatch
+from kaicore.analysis.trial.dispatching import HubLog, read_dispatch, replay_choices, submit_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ApiStatus
 from kaicore.ledger.log.migrate import upgrade

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from kaicore.analysis.trial.dispatching.submitting import hub_of
+from kaicore.analysis.trial.dispatching import hub_of
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.files.archiving import check_archive
 from kaicore.ledger.log.partitions import Month

@@ -14,7 +14,7 @@ from kai_hub.main import make_app as hub
 from kai_ingest.authentication import KubernetesTokens, ReviewedToken
 from kai_webhook.app import make_app as webhook
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.dispatching.submitting import HubLog
+from kaicore.analysis.trial.dispatching import HubLog
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.ledger.log.memory import MemoryLog

@@ -17,7 +17,7 @@ from kai_cli.sources.source import HubSource
 from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch, replay_choices
+from kaicore.analysis.trial.dispatching import HubLog, read_dispatch, replay_choices
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
 from kaicore.ledger.log.postgres import PostgresLog

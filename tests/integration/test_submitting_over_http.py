@@ -12,7 +12,7 @@ import yaml
 from kai_cli.running import dispatches as dispatch_commands
 from kai_cli.upkeep.keys import new
 from kai_hub.main import make_app
-from kaicore.analysis.trial.dispatching.submitting import HubLog
+from kaicore.analysis.trial.dispatching import HubLog
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.payloads import ClusterRegistered

@@ -14,8 +14,7 @@ from kaicore.rules.groups.kueue import (
     UNCONSTRAINED,
 )
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
-from kaicore.rules.groups.tree import leaves, min_pods, satisfied
-from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group import PodSet, leaves, min_pods, satisfied
 
 NAMES = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_REQUIRED, SLICE_SIZE, SLICE_LAYERS, GROUP_NAME)
 VALUES = st.sampled_from(

@@ -8,7 +8,7 @@ import msgspec
 from kai_apiserver.rest.patching import apply_json_patch
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import parse_profile
-from kaicore.analysis.trial.dispatching.submitting import read_dispatch
+from kaicore.analysis.trial.dispatching import read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.kube.normalize.gpu_shares import SHARE_ANNOTATIONS, sharing_patch
 from kaicore.rules.events.payloads import DispatchSubmitted

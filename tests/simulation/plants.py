@@ -17,7 +17,7 @@ from kai_webhook.main import KnownTopologies
 from kaicore.analysis.ask.projections.rows import RowChanges
 from kaicore.analysis.ask.projections.store import Generation
 from kaicore.analysis.replay.past_states import KeptState
-from kaicore.analysis.trial.dispatching.submitting import HubLog
+from kaicore.analysis.trial.dispatching import HubLog
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.reflector_core import ReflectorCore
 from kaicore.ledger.bus.wire import from_message

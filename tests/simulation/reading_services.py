@@ -13,7 +13,7 @@ from kai_webhook.app import make_app as make_webhook_app
 from kai_webhook.main import KnownTopologies
 from kaicore.analysis.ask.projections.building import GenerationStore
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.dispatching.submitting import HubLog
+from kaicore.analysis.trial.dispatching import HubLog
 from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service.health import Asgi

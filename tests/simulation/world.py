@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kai_api import live
 from kai_binder import hub_side
-from kaicore.analysis.trial.dispatching import submitting
+from kaicore.analysis.trial import dispatching
 from kaicore.errors import KaiError
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
@@ -375,8 +375,8 @@ def _made_repeatable(plan: Plan) -> Iterator[None]:
     ids, clock = (lambda: UUID(int=chance.getrandbits(128))), SimpleNamespace(time_ns=clock_here)
     with (
         patch.object(hub_side, "boot_us", boot_us_here),
-        patch.object(submitting, "uuid4", ids),
-        patch.object(submitting, "time", clock),
+        patch.object(dispatching, "uuid4", ids),
+        patch.object(dispatching, "time", clock),
         patch.object(live, "_logger", services.Silence(lambda text: None)),
     ):
         yield

@@ -6,10 +6,9 @@ import numpy as np
 from kaicore.policy import Facts, Ints, Nodes, Policy, Work
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.deciding.replay import ReplayReport
-from kaicore.rules.engine.config import Backfill, EngineConfig
+from kaicore.rules.engine.config import Backfill, EngineConfig, PolicySetting
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard
-from kaicore.rules.engine.policies.setting import PolicySetting
 
 from tests.given.logs.replaying import replayed
 from tests.given.work.workloads import Workloads

@@ -7,7 +7,7 @@ import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.rules.groups.membership import membership
-from kaicore.rules.groups.tree import leaves, min_pods, satisfied
+from kaicore.rules.model.group import leaves, min_pods, satisfied
 
 from tests.given.work.groups import documents, read_pod, source_of
 from tests.given.work.spoiling import places, spoiled

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.groups.tree import leaves, min_pods, satisfied
-from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.group import PodSet, leaves, min_pods, satisfied
 
 GANG = (PodSet(min_pods=3),)
 #: A leader and workers, and two kinds of helpers of which one is enough; eight pods at least.

@@ -5,7 +5,7 @@ import pytest
 from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.dispatching.trials import TriedDispatch, try_dispatches
+from kaicore.analysis.trial.dispatching import TriedDispatch, try_dispatches
 from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, Running, Work
 from kaicore.rules.deciding.forecast.start import NoForecast, StartForecast, forecast_starts
 from kaicore.rules.engine.config import EngineConfig

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 from kaicore.analysis.replay.log_states import restored
-from kaicore.analysis.trial.dispatching.trials import QueueSums, TriedDispatch, queue_sums, try_dispatches
+from kaicore.analysis.trial.dispatching import QueueSums, TriedDispatch, queue_sums, try_dispatches
 from kaicore.errors import CorruptLog, LogUnavailable, UnfoldableEvent, UnknownEvent
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed

@@ -14,7 +14,7 @@ import msgspec
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.hub_rows import dispatch_row
-from kaicore.analysis.trial.dispatching.submitting import HubLog, named_dispatch, submit_dispatch, withdraw_dispatch
+from kaicore.analysis.trial.dispatching import HubLog, named_dispatch, submit_dispatch, withdraw_dispatch
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.errors import ConfigurationError, Conflict, InvalidObject, KaiError, LogUnavailable, UnknownSubject
 from kaicore.ledger.bus import NatsBus

@@ -21,7 +21,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.groups.labels import user_of
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.groups.tree import min_pods
+from kaicore.rules.model.group import min_pods
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 

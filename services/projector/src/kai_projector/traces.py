@@ -24,7 +24,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.feed import Retry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.groups.tree import is_gang, min_pods
+from kaicore.rules.model.group import is_gang, min_pods
 from kaicore.rules.state.views import WorkView
 from kaicore.runtime.service.logs import Logger
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (

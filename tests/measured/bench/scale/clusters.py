@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 import uvloop
-from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch
+from kaicore.analysis.trial.dispatching import HubLog, read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog

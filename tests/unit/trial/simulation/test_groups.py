@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kaicore.analysis.trial.simulation.run import Simulation
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.groups.tree import min_pods, satisfied
+from kaicore.rules.model.group import min_pods, satisfied
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.logs.simulating import brief, document_of, node, pod, world_of

@@ -10,9 +10,8 @@ import msgspec
 import yaml
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.config import EngineConfig, current_names
+from kaicore.rules.engine.config import EngineConfig, PolicyEntry, current_names
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard
-from kaicore.rules.engine.policies.setting import PolicyEntry
 from kaicore.runtime.policies.loading import load_policies, load_source
 from kaicore.yaml_text import load_yaml
 

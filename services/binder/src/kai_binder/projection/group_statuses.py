@@ -37,8 +37,7 @@ from kaicore.rules.groups.status import (
     verdict,
 )
 from kaicore.rules.groups.table import GroupTable
-from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, source_key
+from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, leaves, source_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.objects.wire import kubernetes_time

@@ -20,7 +20,7 @@ from cyclopts.validators import Number
 from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.replay.moments import Moment, Range, range_of
 from kaicore.analysis.replay.replay import cycle_range, halves, replay_log
-from kaicore.analysis.trial.dispatching.submitting import ChoiceReplay, replay_choices
+from kaicore.analysis.trial.dispatching import ChoiceReplay, replay_choices
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.deciding.replay import Difference, ReplayReport, merged

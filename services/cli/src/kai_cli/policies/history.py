@@ -6,8 +6,7 @@ import msgspec
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.engine.config import EngineConfig, PolicySetting
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted
 

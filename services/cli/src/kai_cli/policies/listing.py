@@ -7,10 +7,10 @@ from textwrap import indent
 
 import msgspec
 from kaicore.policy import MOST, Point, Policy, PolicyBand
+from kaicore.rules.engine.config import PolicySetting
 from kaicore.rules.engine.placement.node_score import BANDS, score_range
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.builtin import BUILT_IN
-from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.runtime.policies.loading import GROUP, load_policy
 from kaicore.runtime.shard_settings import read_shard_settings
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kaicore.analysis.trial.dispatching.submitting import hub_of
+from kaicore.analysis.trial.dispatching import hub_of
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered

@@ -12,7 +12,7 @@ from pathlib import Path
 from kaicore.analysis.ask.answers import HubClusterRow
 from kaicore.analysis.ask.hub_rows import hub_cluster_rows
 from kaicore.analysis.replay.log_states import folded
-from kaicore.analysis.trial.dispatching.submitting import HubLog, hub_of
+from kaicore.analysis.trial.dispatching import HubLog, hub_of
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import configured_access

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.ask.hub_rows import decision_text
-from kaicore.analysis.trial.dispatching.submitting import (
+from kaicore.analysis.trial.dispatching import (
     HubLog,
     hub_of,
     named_dispatch,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kaicore.analysis.trial.dispatching.submitting import hub_of
+from kaicore.analysis.trial.dispatching import hub_of
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.postgres import PostgresLog

@@ -23,9 +23,8 @@ from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
 from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.events.reasons.node import NodeNotReady, NodeUnschedulable
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.gpu_share import WHOLE, gpus_text
-from kaicore.rules.model.group import Group
+from kaicore.rules.model.group import Group, min_pods
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import exact_amount

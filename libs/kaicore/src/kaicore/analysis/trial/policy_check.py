@@ -41,9 +41,9 @@ from kaicore.policy import (
     Waiting,
     Work,
 )
+from kaicore.rules.engine.config import PolicySetting
 from kaicore.rules.engine.policies.book import BUDGET_S, PolicyBook
 from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
-from kaicore.rules.engine.policies.setting import PolicySetting
 
 CPU, MEMORY, GPU, PODS = "cpu", "memory", "nvidia.com/gpu", "pods"
 

@@ -8,13 +8,14 @@ from kaicore.rules.groups import labels
 from kaicore.rules.groups.composite import WORKLOAD_NAME
 from kaicore.rules.groups.dialects.dialect import ReadObject, duration, preemptible
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
-from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import (
     GroupSource,
     GroupTemplate,
     MatchPolicy,
     PodSet,
     TopologyConstraint,
+    check_minimums,
+    ordered,
     source_key,
 )
 from kaicore.rules.model.node import KAI_TOPOLOGY

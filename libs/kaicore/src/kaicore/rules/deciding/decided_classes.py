@@ -14,8 +14,7 @@ from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.class_filters import ReservedNodes
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.placement.pod_class import PodClass, with_reservations, with_work
-from kaicore.rules.engine.policies.setting import PolicyWork
+from kaicore.rules.engine.placement.pod_class import PodClass, PolicyWork, with_reservations, with_work
 from kaicore.rules.engine.victims.ending_groups import stays
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX

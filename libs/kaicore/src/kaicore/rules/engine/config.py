@@ -1,4 +1,8 @@
-"""Settings of an operator about decisions. They are recorded in full, so that every cycle can be run again."""
+"""Settings of an operator about decisions. They are recorded in full, so that every cycle can be run again.
+
+Those of a policy are recorded with the digest of its source. So a cycle's record, which names its configuration, names
+the code as well.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,7 +12,6 @@ from typing import Annotated, Self
 import msgspec
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
@@ -18,6 +21,58 @@ from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.request import TopologyStrategy
+
+
+class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of `policies` in a shard's settings: a file, or the name of an entry point.
+
+    Attributes:
+        file: path of a Python file, from the folder of the settings; empty for an entry point.
+        name: of an entry point of `kai_ledger.policies`; empty for a file.
+        arguments: for the policy, by name.
+        queues: for which it decides; empty for all.
+    """
+
+    file: str = ""
+    name: str = ""
+    arguments: dict[str, object] = {}
+    queues: tuple[str, ...] = ()
+
+
+class PolicySetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One policy of a shard; made by the loader (`kaicore.runtime.policies.loading`) and not by hand.
+
+    Attributes:
+        name: of the policy.
+        version: of the policy, for people.
+        digest: of its source, SHA-256 in hexadecimal digits.
+        arguments: as plain data, defaults included.
+        queues: for which it decides; empty for all.
+        points: which points it defines (`kaicore.policy.Point`), sorted.
+        pod_labels: keys of pods' labels that it looks at.
+        pod_annotations: keys of pods' annotations that it looks at.
+        tenants: whether it asks which namespaces have pods on a node.
+    """
+
+    name: str
+    version: str
+    digest: str
+    arguments: dict[str, object] = {}
+    queues: tuple[str, ...] = ()
+    points: tuple[str, ...] = ()
+    pod_labels: tuple[str, ...] = ()
+    pod_annotations: tuple[str, ...] = ()
+    tenants: bool = False
+
+    @property
+    def places(self) -> bool:
+        """True if it has a say about which nodes pods get."""
+        return "filter" in self.points or "score" in self.points
+
+    def decides_for(self, queue: str) -> bool:
+        """Tell whether it decides about the work of a queue."""
+        return not self.queues or queue in self.queues
+
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
 ENGINE_VERSION = "32"

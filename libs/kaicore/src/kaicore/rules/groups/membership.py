@@ -30,8 +30,7 @@ from kaicore.rules.groups.labels import (
     matches,
     preemption_delay_problem,
 )
-from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.group import GroupSource, GroupTemplate, leaves, source_key
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.objects.mappings import kind_of
 

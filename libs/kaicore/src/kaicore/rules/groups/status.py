@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kaicore.rules.groups import labels
-from kaicore.rules.groups.tree import leaves, min_pods, satisfied
-from kaicore.rules.model.group import Group
+from kaicore.rules.model.group import Group, leaves, min_pods, satisfied
 
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_PODS = "NotEnoughPods"

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
 from kaicore.policy import NodeFinding, PastUse, Point, Policy, PolicyBand
+from kaicore.rules.engine.config import PolicyEntry, PolicySetting
 from kaicore.rules.engine.policies import builtin
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
 from kaicore.rules.engine.policies.builtin import BUILT_IN
-from kaicore.rules.engine.policies.setting import PolicyEntry, PolicySetting
 
 #: The group of entry points that policies of packages are found by.
 GROUP = "kai_ledger.policies"

@@ -17,8 +17,7 @@ from kaicore.rules.groups.membership import (
     VOLCANO_GROUP_ANNOTATIONS,
     X_GROUP_LABEL,
 )
-from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group import GroupSource, PodSet
+from kaicore.rules.model.group import GroupSource, PodSet, leaves
 from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod, WorkloadRef
 

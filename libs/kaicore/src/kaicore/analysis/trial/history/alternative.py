@@ -19,8 +19,7 @@ from kaicore.analysis.trial.history.reading import History
 from kaicore.errors import ConfigurationError
 from kaicore.kube.normalize.node import normalize_node, normalize_topology
 from kaicore.kube.wire.objects import NodeObject, TopologyObject
-from kaicore.rules.engine.config import EngineConfig, current_names
-from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.engine.config import EngineConfig, PolicySetting, current_names
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload

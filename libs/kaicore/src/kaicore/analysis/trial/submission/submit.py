@@ -35,7 +35,7 @@ from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
 from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.groups.tree import min_pods
+from kaicore.rules.model.group import min_pods
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage

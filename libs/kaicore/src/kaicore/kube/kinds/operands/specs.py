@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kaicore.errors import ConfigurationError, InvalidObject, InvalidQuantity
-from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy, current_names
-from kaicore.rules.engine.policies.setting import PolicyEntry
+from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy, PolicyEntry, current_names
 from kaicore.rules.model.quantity import parse_amount, parse_duration
 from kaicore.rules.objects.mappings import Object, misfit
 from kaicore.spelling import did_you_mean

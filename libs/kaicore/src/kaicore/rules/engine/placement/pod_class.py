@@ -14,7 +14,6 @@ from kaicore.rules.engine.constraints.claims.demands import (
     VolumeDemand,
 )
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
-from kaicore.rules.engine.policies.setting import PolicyWork
 from kaicore.rules.model.device import DeviceRequest
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, PodRules, QosClass, Toleration
@@ -34,6 +33,22 @@ class WorkKind(StrEnum):
 def work_kind(requests: Amounts, *, devices: bool) -> WorkKind:
     """Return the kind of work that requests so much; `devices` where it asks for some by a share or by claims."""
     return WorkKind.DEVICES if devices or not all(map(is_native, requests)) else WorkKind.NO_DEVICES
+
+
+class PolicyWork(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The facts by which policies tell pods of one class apart (`kaicore.policy.Work`).
+
+    Attributes:
+        labels: those of the pods that a policy declares which filters or scores nodes.
+        annotations: likewise.
+    """
+
+    namespace: str
+    queue: str
+    priority: int
+    preemptible: bool
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
 
 class PodClass(msgspec.Struct, frozen=True):

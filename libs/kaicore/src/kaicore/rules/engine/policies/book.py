@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from kaicore.errors import KaiError
 from kaicore.policy import Policy
-from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.engine.config import PolicySetting
 
 _Answer = TypeVar("_Answer")
 #: For which a policy may run in one cycle, seconds of CPU.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kaicore.policy import Facts, Flags, Ints, Point, PolicyBand, Work
+from kaicore.rules.engine.config import PolicySetting
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     BANDS,
@@ -26,11 +27,10 @@ from kaicore.rules.engine.placement.node_score import (
     score_range,
     with_part,
 )
-from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
+from kaicore.rules.engine.placement.pod_class import TENANT, PodClass, PolicyWork
 from kaicore.rules.engine.policies.class_rules import MOST_FULL
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
-from kaicore.rules.engine.policies.setting import PolicySetting, PolicyWork
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.queues.tree import gpus_of
 

@@ -15,13 +15,13 @@ from types import MappingProxyType
 import numpy as np
 
 from kaicore.policy import MOST, Facts, Flags, Ints, PastUse, Point, Policy, Queue, Running, Waiting
+from kaicore.rules.engine.config import PolicySetting
 from kaicore.rules.engine.cycle_input import CycleInput, move_key
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.policies.book import PolicyGuard
 from kaicore.rules.engine.policies.class_policies import NodePolicies
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
-from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy

@@ -14,9 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from kaicore.policy import MOST, Facts, Flags, Hold, Ints, Nodes, Point, Policy, Queue, Running, Waiting, Work
+from kaicore.rules.engine.config import PolicySetting
 from kaicore.rules.engine.placement.node_score import score_range
 from kaicore.rules.engine.policies.book import PolicyGuard, PolicyOverran
-from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.events.payloads import PolicyLeftOut
 
 _Answer = TypeVar("_Answer")

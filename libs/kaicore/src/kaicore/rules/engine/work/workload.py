@@ -13,9 +13,8 @@ from typing import Literal, NamedTuple, Protocol, cast
 import msgspec
 
 from kaicore.rules.groups.labels import rank_order
-from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.gpu_share import GpuPart
-from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
+from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource, min_pods
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge

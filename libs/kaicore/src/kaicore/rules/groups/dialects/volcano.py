@@ -21,7 +21,6 @@ from kaicore.rules.groups.labels import (
     volcano_preemptable,
 )
 from kaicore.rules.groups.pod_templates import tier_topology
-from kaicore.rules.groups.tree import check_minimums
 from kaicore.rules.model.group import (
     SCHEDULER_NAMES,
     GroupSource,
@@ -30,6 +29,7 @@ from kaicore.rules.model.group import (
     RankSource,
     SetRule,
     TopologyConstraint,
+    check_minimums,
 )
 from kaicore.rules.model.node import HYPER_NODE
 from kaicore.rules.model.pod import Pod
