@@ -1,6 +1,7 @@
 """Kubelets that are ahead of the API: what contradicts a prediction then, and what counts until it is observed."""
 
 import pytest
+from kaicore.rules.deciding.cycle_input import StateDoubts
 from kaicore.rules.deciding.why import miss_notes, notes
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import Placement, Provenance
@@ -84,6 +85,17 @@ def test_a_pod_decided_on_before_an_end_was_told_may_be_where_that_was_freed(nod
     node.observe("early", "node-0", 6)
     assert node.used() == [8000, 0]
     assert notes(node.state.pods["uid-early"], node.state) == []
+
+
+def test_restored_state_knows_of_an_end_for_as_long_as_the_one_that_was_folded(node: Node) -> None:
+    node.place("old", 8)
+    node.place("early", 6)
+    node.end("old", 8)
+    node.now += 60 * SECOND
+    node.add_pod(pod("later", cpu=1))
+    row = node.state.columns.row("n1")
+    for state in (node.state, decode_state(encode_state(node.state))):
+        assert [one.shaken for one in StateDoubts(state, now=node.now).arrivals(row)] == [True]
 
 
 def test_room_that_is_open_between_zones_counts_once_for_the_node(node: Node) -> None:

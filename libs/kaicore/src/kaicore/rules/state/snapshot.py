@@ -181,7 +181,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             device_taint_rules=_sorted(state.constraints.devices.slices.rules),
             resource_claims=_sorted(state.constraints.devices.claims),
             last_cycles=state.last_cycles,
-            ended=state.early_releases.lately(state.recorded_at),
+            ended=dict(sorted(state.early_releases.ended.items())),
             open_misses=list(state.misses.open.values()),
             explained_misses=list(state.misses.explained.values()),
             provisioning=state.provisioning.record(),

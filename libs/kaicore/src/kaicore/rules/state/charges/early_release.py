@@ -138,11 +138,6 @@ class EarlyReleases:
         ):
             self._predict_again(node, at=at, now=now)
 
-    def lately(self, now: int) -> dict[str, list[PodHolding]]:
-        """Return what still matters, for snapshots."""
-        recent = {node: [one for one in ends if one.reported_at > now - KEPT_US] for node, ends in self.ended.items()}
-        return {node: recent[node] for node in sorted(recent) if recent[node]}
-
     def admission(self, entry: PodEntry, node: str) -> KubeletAdmission | None:
         """Return what is known of a pod's admission to the node that has or had it; None while it is not observed."""
         if entry.observed is None:
