@@ -57,7 +57,9 @@ def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() ->
     cluster.gang("g", 0, sets=(PodSet(min_sets=1), PodSet("a", "", 2), PodSet("b", "", 2)))
     cluster.subgroup("a", "g", 2, cpu=1)
     cluster.subgroup("b", "g", 1, cpu=1)
-    assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-a-1"}, "b is not complete"
+    result = cluster.cycle()
+    assert set(cluster.placed(result)) == {"g-a-0", "g-a-1"}
+    assert result.groups[0].reasons == (GangIncomplete(min_pods=2, ready_pods=1),), "b is not complete"
     cluster.subgroup("b", "g", 2, cpu=2)
     assert not cluster.cycle().placements, "three CPUs are left, and b starts as a whole"
     cluster.add_node("n2", cpu=2)

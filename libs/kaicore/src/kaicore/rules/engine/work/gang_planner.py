@@ -132,6 +132,12 @@ def class_refusal(pod_class: PodClass, config: EngineConfig) -> tuple[Reason, ..
     return ()
 
 
+def _incomplete(step: Step) -> tuple[Reason, ...]:
+    """Return why a step without pods has none; empty where nothing of it is lacking."""
+    lacking = step.missing or step.lacking
+    return (group_reasons.GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - lacking),) if lacking else ()
+
+
 #: Steps that start together or not at all, each with its group.
 Steps = Sequence[tuple[PendingGroup, Step]]
 
@@ -178,11 +184,8 @@ class GangPlanner:
         if pending_group.held is not None:
             return [], (pending_group.held,)
         step = pending_group.step()
-        if step.missing:
-            incomplete = group_reasons.GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)
-            return [], self._held_back(pending_group) or (incomplete,)
         if not step.members:
-            return [], self._held_back(pending_group)
+            return [], self._held_back(pending_group) or _incomplete(step)
         steps = [(pending_group, step)]
         seen = {pending_group.key}
         needed = list(pending_group.group.together) if step.gang else []

@@ -95,12 +95,15 @@ class Step:
         members: to be placed; empty if nothing is left to start, or not all of it is there yet.
         gang: whether the group is below its minimum without them.
         missing: how many pods are lacking until the group can start at all.
+        wanted: how many pods the step is to have, lacking ones included.
+        lacking: of a group that has its minimum, how many pods are lacking until one more sub-group can start.
     """
 
     members: tuple[Member, ...] = ()
     gang: bool = False
     missing: int = 0
     wanted: int = 0
+    lacking: int = 0
 
 
 class _Form(NamedTuple):
@@ -440,8 +443,8 @@ class Workload:
             alone = [members[0] for members in waiting.values() if members][:1]
             return Step(tuple(alone), wanted=len(alone))
         if self.satisfied(counts):
-            grown = self._growth(root, counts, waiting)
-            return Step(tuple(grown), wanted=len(grown))
+            grown, lacking = self._growth(root, counts, waiting)
+            return Step(() if lacking else tuple(grown), wanted=len(grown) + lacking, lacking=lacking)
         members, missing = self._needed(root, counts, waiting)
         return Step(() if missing else tuple(members), gang=True, missing=missing, wanted=len(members) + missing)
 
@@ -517,22 +520,25 @@ class Workload:
             missing += max(short - len(more), 0)
         return members, missing
 
-    def _growth(self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> list[Member]:
-        """Return the next pods above the minimum."""
+    def _growth(
+        self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]
+    ) -> tuple[list[Member], int]:
+        """Return the next pods above the minimum, and how many of them are not there."""
         children = self._form.children.get(item.name)
         if not children:
-            return list(waiting.get(item.name, ())[:1])
+            return list(waiting.get(item.name, ())[:1]), 0
         order = [
             (not self._is_nominated(child, waiting), not self.satisfied(counts, child.name), child)
             for child in children
         ]
+        nearest: tuple[list[Member], int] = [], 0
         for _, whole, child in sorted(order, key=lambda item: item[:2]):
-            grown, missing = (
-                self._needed(child, counts, waiting) if whole else (self._growth(child, counts, waiting), 0)
-            )
+            grown, missing = (self._needed if whole else self._growth)(child, counts, waiting)
             if grown and not missing:
-                return grown
-        return []
+                return grown, 0
+            if grown and not nearest[0]:
+                nearest = grown, missing
+        return nearest
 
     def _is_nominated(self, item: PodSet, waiting: Mapping[str, Sequence[Member]]) -> bool:
         """Tell whether room that no other set can use is kept for pods of a set."""
