@@ -70,7 +70,7 @@ async def test_a_primary_is_killed_and_its_standby_takes_over_and_the_old_one_co
     appenders = [await start("a", "--workers", "3")]
     await asyncio.gather(*(appender.units(10) for appender in appenders))
     with pytest.raises(LogUnavailable, match=r"cannot connect to Postgres: .*standby"):
-        await PostgresLog.open(server.standby.url_of("kai_append"), standby_will_do=False)
+        await PostgresLog.open(server.standby.url_of("kai_append"), of_service=True)
     await server.fail_over()
     await asyncio.gather(*(appender.units(10) for appender in appenders))
     # By itself, the old primary believes that it leads; it waits for a standby that follows another now.

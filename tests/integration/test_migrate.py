@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
-from kaicore.errors import ConfigurationError, LogError, LogUnavailable
+from kaicore.errors import ConfigurationError, LogError, LogUnavailable, NotMigrated
 from kaicore.ledger.log import migrate as migrate_module
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.migrate import upgrade
@@ -127,6 +127,17 @@ def test_a_database_that_cannot_keep_any_text_is_refused(empty_database_url: str
                 upgrade(psycopg.conninfo.make_conninfo(empty_database_url, dbname=name))
         finally:
             connection.execute(f"DROP DATABASE {name}")
+
+
+async def test_a_service_waits_for_a_database_that_does_not_take_all_of_its_events_yet(superuser_url: str) -> None:
+    with psycopg.connect(superuser_url) as connection:
+        connection.execute("DELETE FROM writer_type WHERE type = 'NodeSuspected'")
+        connection.execute("UPDATE writer_type SET schema = 9 WHERE type = 'CycleCompleted'")
+    for role in ("kai_append", "kai_project", "kai_read"):
+        with pytest.raises(
+            NotMigrated, match=r"migrate it: it takes no CycleCompleted schema \d+, NodeSuspected schema 1$"
+        ):
+            await PostgresLog.open(as_role(superuser_url, role), of_service=True)
 
 
 @pytest.mark.usefixtures("database_url")  # makes the roles

@@ -51,7 +51,7 @@ async def open_log(
                 application=f"kai-{context.name}",
                 patience_s=patience_s,
                 poll_s=poll_s,
-                standby_will_do=False,
+                of_service=True,
             )
         except (LogUnavailable, NotMigrated) as error:
             context.health.unmet(LOG, str(error))

@@ -22,7 +22,7 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
+from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable, NotMigrated
 from kaicore.interpreter import end, readable
 from kaicore.ledger.connections import Connection, Connections
 from kaicore.ledger.log import partitions
@@ -39,6 +39,7 @@ from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.shapes import BODY, Shapes
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, is_large, packed, snapshot_digest, sound
+from kaicore.rules.events.codec import event_types, schema_version
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased
 
@@ -380,6 +381,12 @@ _MONTHS_RETRY_S = 600.0
 #: Seconds for which `ping` reports a server's lack when nothing was appended since.
 _LACKING_S = 30.0
 
+_UNKNOWN_TYPES = """
+SELECT type, schema FROM unnest(%s::text[], %s::bigint[]) AS ours (type, schema)
+WHERE NOT EXISTS (SELECT FROM writer_type WHERE writer_type.type = ours.type AND writer_type.schema >= ours.schema)
+ORDER BY type
+"""
+
 _MAX = 2**63 - 1
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -421,7 +428,7 @@ class PostgresLog:
         patience_s: float = 15.0,
         poll_s: float = 5.0,
         connections: int = 4,
-        standby_will_do: bool = True,
+        of_service: bool = False,
     ) -> Self:
         """Open the log of a migrated database.
 
@@ -434,18 +441,21 @@ class PostgresLog:
                 takes over from the one who asks.
             poll_s: how often waiters look at the log when no notification comes.
             connections: most connections at once, beside the one that listens.
-            standby_will_do: see `Connections`; a standby may be behind what the bus or another connection said.
+            of_service: True opens no standby's, which may be behind what the bus said, and only one that takes all
+                events of this version.
 
         Raises:
             ConfigurationError: the url is none, or the database is not migrated.
             LogUnavailable: the server does not answer, or does not let us in.
         """
         pool = Connections(
-            url, size=connections, patience_s=patience_s, application=application, standby_will_do=standby_will_do
+            url, size=connections, patience_s=patience_s, application=application, standby_will_do=not of_service
         )
         await pool.open()
         log = cls(pool, clock=clock, poll_s=poll_s)
         try:
+            if of_service:
+                await log._check_types()
             if await pool.run(partitions.may_make_months):
                 await log._make_months_ahead()
         except BaseException:
@@ -502,6 +512,14 @@ class PostgresLog:
         since_s = asyncio.get_running_loop().time() - self.connections.lacking_since_s
         if self.connections.lacking and since_s < _LACKING_S:
             raise LogUnavailable(f"Postgres cannot do it now: {self.connections.lacking}")
+
+    async def _check_types(self) -> None:
+        """See that the database takes all events of this version. Raises NotMigrated: naming those that it does not."""
+        types = event_types()
+        rows = await self.connections.rows(_UNKNOWN_TYPES, [list(types), [schema_version(name) for name in types]])
+        if rows:
+            unknown = ", ".join(f"{name} schema {schema}" for name, schema in rows)
+            raise NotMigrated(f"the database has no log of this version, migrate it: it takes no {unknown}")
 
     async def head(self, cluster: str) -> Head:
         """See `EventLog.head`."""
