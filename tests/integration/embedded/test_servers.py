@@ -5,6 +5,9 @@ import json
 import os
 import re
 import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,6 +61,30 @@ async def test_nats_resumes_after_a_stop_and_after_a_crash(directory: Path) -> N
         await client.close()
         await end()
     assert sequence == 3
+
+
+@pytest.fixture
+def full_disk(directory: Path) -> Iterator[Path]:
+    """A disk of its own that is full, until the file `filler` goes."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=755", "none", str(directory)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a disk can be mounted by root only")
+    try:
+        with suppress(OSError), (directory / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 12))
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+async def test_a_server_on_a_full_disk_says_so_and_starts_when_there_is_room(full_disk: Path) -> None:
+    server = EmbeddedNats(full_disk / "nats")
+    with pytest.raises(EmbeddedServerError, match=f"^NATS: {full_disk / 'nats'}.*: No space left on device$"):
+        await server.start()
+    (full_disk / "filler").unlink()
+    async with server:
+        pass
 
 
 async def test_starting_what_runs_and_stopping_what_does_not_is_nothing_and_a_large_log_is_put_aside(

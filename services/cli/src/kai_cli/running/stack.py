@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaicore.errors import ApiStatus, ConfigurationError, KaiError
+from kaicore.runtime.access.secret_files import kept_secret
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
@@ -116,9 +117,7 @@ def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
 def node_secret(home: Path) -> Path:
     """Return the file with the secret of nodes' tokens; it is made once."""
     file = home / "node-token-secret"
-    if not file.exists():
-        file.touch(mode=0o600)
-        file.write_text(secrets.token_urlsafe(32))
+    kept_secret(file, lambda: secrets.token_urlsafe(32).encode())
     return file
 
 

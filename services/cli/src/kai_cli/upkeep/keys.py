@@ -1,6 +1,5 @@
 """Keys of the API: those that `kai keys` makes, and the one of `kai up`, for its own commands and a browser only."""
 
-import os
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.access.scopes import key_hash, new_key
+from kaicore.runtime.access.secret_files import write_secret
 from kaicore.yaml_text import load_yaml, place_of_fault
 
 
@@ -37,10 +37,10 @@ class ApiAccess:
         self.directory.mkdir(mode=0o700, exist_ok=True)
         if not file.exists():
             key = new_key()
-            write_secret(self.session_secret_file, secrets.token_urlsafe(32))
+            write_secret(self.session_secret_file, secrets.token_urlsafe(32).encode())
             entry = f"keys:\n- name: kai-up\n  hash: {key_hash(key)}\n  scopes: ['*']\n"
-            write_secret(self.access_file, entry)
-            write_secret(file, key)
+            write_secret(self.access_file, entry.encode())
+            write_secret(file, key.encode())
         return file.read_text()
 
     def environment(self) -> dict[str, str]:
@@ -49,15 +49,6 @@ class ApiAccess:
             "KAI_ACCESS_FILE": str(self.access_file),
             "KAI_SESSION_SECRET_FILE": str(self.session_secret_file),
         }
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    partial = path.with_name(f"{path.name}.new")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    partial.replace(path)
 
 
 def new(
@@ -86,7 +77,7 @@ def new(
     if days is not None:
         entry["expires"] = datetime.now(tz=UTC) + timedelta(days=days)
     keys.append(entry)
-    write_secret(file, yaml.safe_dump(document, sort_keys=False))
+    write_secret(file, yaml.safe_dump(document, sort_keys=False).encode())
     print(key)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import jwt
 import msgspec
 from jwt.types import Options
+from kaicore.runtime.access.secret_files import kept_secret
 
 from kai_apiserver.errors import (
     NamedResource,
@@ -83,16 +84,9 @@ class Secrets:
     def kept_in(cls, directory: Path) -> "Secrets":
         """Those kept in a directory, made on first use; readable by the owner only."""
         made = cls.fresh()
-        token = _kept(directory / "admin-token", made.admin_token.encode())
-        return cls(token.decode(), _kept(directory / "signing-key", made.signing_key))
-
-
-def _kept(path: Path, fresh: bytes) -> bytes:
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_bytes(fresh)
-    return path.read_bytes()
+        directory.mkdir(parents=True, exist_ok=True)
+        token = kept_secret(directory / "admin-token", made.admin_token.encode)
+        return cls(token.decode(), kept_secret(directory / "signing-key", lambda: made.signing_key))
 
 
 class Tokens:

@@ -36,7 +36,11 @@ def certificate_files(directory: Path, host: str) -> tuple[Path, Path, Path]:
 
 
 def _is_for(certificate: Path, host: str) -> bool:
-    parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    try:
+        parsed = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except ValueError:
+        # A full disk took it in part.
+        return False
     return set(_alternatives(host)) <= set(parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 

@@ -18,6 +18,7 @@ from typing import ClassVar
 import msgspec
 
 from kaicore.errors import ConfigurationError
+from kaicore.runtime.access.secret_files import kept_secret
 from kaicore.runtime.embedded.process import EmbeddedServer, ServerLock
 
 #: Largest message, bytes; a cycle's decisions in one event may be large.
@@ -135,10 +136,7 @@ class EmbeddedNats(EmbeddedServer):
     @staticmethod
     def _seed(file: Path) -> str:
         """Return the seed that a file holds; it is made where it is missing."""
-        if not file.exists():
-            file.touch(mode=0o600)
-            file.write_text(_nkeys().new_seed())
-        return file.read_text()
+        return kept_secret(file, lambda: _nkeys().new_seed().encode()).decode()
 
     def _command(self, port: int) -> list[str]:
         config = self._directory / "nats.conf"

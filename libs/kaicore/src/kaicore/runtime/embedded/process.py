@@ -123,10 +123,18 @@ class EmbeddedServer(ABC):
 
         Raises:
             ConfigurationError: the wheel is missing, the directory cannot be used or is in use, the port is taken.
-            EmbeddedServerError: the server ended, or was not ready in two minutes.
+            EmbeddedServerError: the server ended, was not ready in two minutes, or its files cannot be written.
         """
         if self.pid is not None:
             return
+        try:
+            await self._start()
+        except OSError as error:
+            raise EmbeddedServerError(
+                f"{self.name}: {error.filename or self._directory}: {error.strerror or error}"
+            ) from error
+
+    async def _start(self) -> None:
         self._check()
         with await self._lock() as lock:
             preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare, lock))
