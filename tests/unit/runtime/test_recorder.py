@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from kaicore.errors import LogUnavailable, StaleExpectation
-from kaicore.ledger.log.port import EventLog
+from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, StaleExpectation
+from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.events.envelope import Unit
 from kaicore.runtime.service import Health, ServiceContext, get_logger
-from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
+from kaicore.runtime.service.recorder import Recorder, RecorderOptions, save_snapshot, until_answered
 
 from tests.given.doubles.unreliable import UnreliableLog
 from tests.unit.log.test_outbox import CLUSTER, unit
@@ -52,6 +52,22 @@ async def test_a_log_that_stays_away_is_given_up_after_the_flush_time() -> None:
         await recording.run_with(idle())
     assert recording.outbox.pending == 1
     assert not context.health.ready
+
+
+class UnkeepingLog(UnreliableLog):
+    """Keeps no snapshot, as for a role without the right or a state beyond what a value may have."""
+
+    def __init__(self, error: KaiError) -> None:
+        super().__init__()
+        self._error = error
+
+    async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [LogUnavailable("away"), ConfigurationError("no right"), LogError("too large")])
+async def test_a_snapshot_that_cannot_be_saved_ends_no_service(error: KaiError) -> None:
+    assert not await save_snapshot(UnkeepingLog(error), CLUSTER, Snapshot("state", 1, "1", b""), get_logger())
 
 
 async def test_an_expectation_that_fails_while_flushing_is_raised() -> None:

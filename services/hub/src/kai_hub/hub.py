@@ -40,6 +40,7 @@ from kaicore.rules.objects.dispatched import Manifest
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.runtime.service import ServiceContext
+from kaicore.runtime.service.recorder import save_snapshot
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, Field
 
@@ -234,10 +235,7 @@ class Hub:
     async def _keep(self) -> None:
         """Save the state, so that whoever starts next need not fold the whole log."""
         self._kept_at = self.state.position
-        try:
-            await self._log.save_snapshot(HUB, take_hub(self.state))
-        except LogUnavailable as error:
-            self._context.log.warning("no snapshot was saved", error=str(error))
+        await save_snapshot(self._log, HUB, take_hub(self.state), self._context.log)
 
     def _patience_s(self) -> float:
         """The time to wait for events before work may be due without any."""

@@ -36,7 +36,7 @@ from kaicore.rules.state.pods.agreement import MissCause, contradiction, falls_s
 from kaicore.runtime.process_context import Health
 from kaicore.runtime.rate_limit import Latest
 from kaicore.runtime.service.logs import Logger
-from kaicore.runtime.service.recorder import PassedOver
+from kaicore.runtime.service.recorder import PassedOver, save_snapshot
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, reported_placement
@@ -456,16 +456,13 @@ class Ingest:
             self._reporters.forget(event.stream.removeprefix("node/"))
 
     async def save_snapshot(self) -> None:
-        """Keep the projection for the next start; a log that does not answer is no matter."""
+        """Keep the projection for the next start, if anything happened since the last time."""
         position = self.projection.position
         if position == self._snapshot_at or self.projection.rejected:
             return
-        try:
-            snapshot = Snapshot(SNAPSHOT, position, SCHEMA, self.projection.dump())
-            await self._log.save_snapshot(self._cluster, snapshot)
-            self._snapshot_at = position
-        except LogError as error:
-            self._logger.warning("snapshot not saved", error=str(error))
+        self._snapshot_at = position
+        snapshot = Snapshot(SNAPSHOT, position, SCHEMA, self.projection.dump())
+        await save_snapshot(self._log, self._cluster, snapshot, self._logger)
 
     async def take(
         self, reports: Sequence[Report], *, still_waited_for: Callable[[], Awaitable[None]] = _is_waited_for

@@ -148,10 +148,13 @@ class PassedOver:
 
 
 async def save_snapshot(log: EventLog, cluster: str, snapshot: Snapshot, logger: Logger) -> bool:
-    """Save a snapshot and return whether it was; without it the next start takes longer, no more."""
+    """Save a snapshot and return whether it was; without it the next start takes longer, no more.
+
+    A role that may not, and a state that is too large, are no reasons to end either.
+    """
     try:
         await log.save_snapshot(cluster, snapshot)
-    except LogUnavailable as error:
+    except KaiError as error:
         logger.warning("snapshot not saved", position=snapshot.position, error=str(error))
         return False
     return True
