@@ -39,24 +39,11 @@ _SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 10}
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     # Until then volumes made beforehand were left to others: no claim was given one.
     ("PodPlaced", 1): lambda document: {**document, "volumes": {}},
-    # Until then the digest was over structures of the engine, which cannot be compared any more.
-    ("CycleCompleted", 1): lambda document: document,
-    # Until then no group waited for nodes that were asked for.
-    ("CycleCompleted", 2): lambda document: document,
-    # Until then no reason was about resource claims.
-    ("CycleCompleted", 3): lambda document: document,
-    # Until then no reason was that room is kept for others.
-    ("CycleCompleted", 4): lambda document: document,
-    # Until then no reason was that room is promised to a group.
-    ("CycleCompleted", 5): lambda document: document,
-    # Until then evictions did not say what work they lose.
-    ("CycleCompleted", 6): lambda document: document,
-    # Until then no reason was about shares of GPUs.
-    ("CycleCompleted", 7): lambda document: document,
-    # Until then there were no policies.
-    ("CycleCompleted", 8): lambda document: document,
-    # Until then no node was reserved or suspect.
-    ("CycleCompleted", 9): lambda document: document,
+    # What came with each version; of older documents nothing changes. 2: a digest over payloads; one over structures
+    # of the engine cannot be compared any more. As reasons, 3: nodes that were asked for, 4: resource claims, 5: room
+    # kept for others, 6: room promised to a group, 8: shares of GPUs, 9: policies, 10: nodes reserved or suspect.
+    # 7: the work that evictions lose.
+    **{("CycleCompleted", version): lambda document: document for version in range(1, 10)},
 }
 
 #: Fields of newer versions that a reader of decisions goes on without: reasons, perhaps in words that it does not know.

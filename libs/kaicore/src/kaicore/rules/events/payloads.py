@@ -906,11 +906,11 @@ class PodBound(PodPayload, frozen=True):
     attempts: int = 1
 
 
-class BindFailed(PodPayload, frozen=True):
-    """The API server refused the binding for good, or did not take it in time; the pod is free again.
+class RefusedPayload(PodPayload, frozen=True):
+    """A write about a pod failed.
 
     Attributes:
-        code: HTTP status, 0 when there was none.
+        code: HTTP status, 0 when there was none; 429 is a disruption budget that forbade an eviction.
         gone: the pod exists no more, or is another pod's successor of the same name.
     """
 
@@ -919,6 +919,10 @@ class BindFailed(PodPayload, frozen=True):
     message: str = ""
     attempts: int = 1
     gone: bool = False
+
+
+class BindFailed(RefusedPayload, frozen=True):
+    """The API server refused the binding for good, or did not take it in time; the pod is free again."""
 
 
 class PodEvicted(PodPayload, frozen=True):
@@ -927,19 +931,8 @@ class PodEvicted(PodPayload, frozen=True):
     attempts: int = 1
 
 
-class EvictionFailed(PodPayload, frozen=True):
-    """The API server refused the eviction for good, or did not take it in time.
-
-    Attributes:
-        code: HTTP status, 0 when there was none; 429 is a disruption budget that forbade it.
-        gone: the pod exists no more, or is another pod's successor of the same name.
-    """
-
-    code: int
-    reason: str
-    message: str = ""
-    attempts: int = 1
-    gone: bool = False
+class EvictionFailed(RefusedPayload, frozen=True):
+    """The API server refused the eviction for good, or did not take it in time."""
 
 
 class ErasedEvent(msgspec.Struct, frozen=True):
