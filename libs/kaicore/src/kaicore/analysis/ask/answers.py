@@ -107,25 +107,13 @@ class HubStoryLine(Answer, frozen=True, kw_only=True):
 
 
 class StartAnswer(Answer, frozen=True, kw_only=True):
-    """A range of likely starts of a group.
+    """A range of likely starts of a group, as `kaicore.rules.deciding.forecast.start.StartForecast` describes it.
 
     Attributes:
         calibrated: whether this is a forecast: past ones came true, and it is known how long most running pods go on.
         missing: what is missing for that; empty where it is one.
-        p50, p90: in half, and in nine tenths, of the scenarios it has started by then; None where not within the
-            horizon. Without `calibrated` nothing says that they come true.
-        p50_seconds, p90_seconds: the same, from now.
-        earliest_seconds: from now; in no scenario it starts before. None where it starts in none within the horizon.
-        latest_seconds: from now; in all scenarios it has started by then. None where not in all within the horizon.
-        horizon_seconds: beyond this nothing is claimed.
-        within_horizon: the share of the scenarios in which it starts within the horizon.
-        scenarios: how many were computed, of `asked_scenarios`.
-        ahead: how many of the groups that wait start before it, as median.
-        runs: how many runs have ended, of those that were looked at.
-        bases: of how many of the pods that run the end is drawn from which runs: of their owner, their class, their
-            queue or the cluster.
-        unknown: how many running pods have no run-time data: they are assumed endless.
-        deadlines: of how many `activeDeadlineSeconds` bounds it.
+        p50, p90: times; without `calibrated` nothing says that they come true. Seconds are from now.
+        within_horizon: a share of the scenarios.
     """
 
     calibrated: bool = False

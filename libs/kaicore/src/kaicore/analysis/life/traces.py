@@ -27,17 +27,7 @@ TYPE_PREFIX = "kai."
 
 
 class EventAnswer(Answer, frozen=True, kw_only=True):
-    """An event.
-
-    Attributes:
-        position: place in the cluster's log.
-        version: place in its stream.
-        schema: of what it says, as recorded; `body` is as the current schema has it.
-        id: derived from what makes the event unique.
-        cause: id of the event that it follows from.
-        correlation: what ties the events of one undertaking together, such as a cycle's id.
-        hash: SHA-256 over the previous event's hash and this event.
-    """
+    """An event (`kaicore.rules.events.envelope.Event`); `body` is as the current schema has it."""
 
     cluster: str
     position: int

@@ -251,21 +251,7 @@ class TimelineStep(Answer, frozen=True, kw_only=True):
 class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """By what a node was ranked that could take a pod; the first part in which two nodes differ decided.
 
-    Attributes:
-        preference: how much the pod's own preferences are met.
-        leaves_devices: whether it leaves devices alone that the pod does not ask for.
-        avoided: whether such pods come here last, because of what happened to one.
-        keeps_policy: whether it keeps the pod's own policy `best-effort`; also where it has none.
-        zones: how well its zones serve the pod, -1 to 100.
-        room_taken: hundredths of a device that recent work can use there no more, the scarcer the dearer; for pods with
-            devices.
-        opened: how many GPUs are opened for its share of one, up to 3.
-        idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
-        full: per mille in use of what the pod asks for, with it.
-        choices: how early in their lists the alternatives are that the pod's claims get there: 8 for each first one.
-        near: per cent of the zones of the pod's CPUs that its claims' devices are close to; -1 where it is not known.
-        whole: per cent of its claims' devices that break up nothing of which nothing is in use.
-        policies: the scores of the operator's policies, by their names.
+    Attributes: the parts are described at `kaicore.rules.engine.placement.node_score.RowScore`.
     """
 
     node: str

@@ -38,17 +38,13 @@ _RowT = TypeVar("_RowT", bound=msgspec.Struct)
 
 
 class PodRecord(Answer, frozen=True, kw_only=True):
-    """A pod's life from its creation to its end; times are null for events that have not happened.
+    """A pod's life from its creation to its end, as `rows.PodHistory` describes it.
+
+    Times are null for events that have not happened.
 
     Attributes:
-        group: key of its group; empty for a pod of its own.
         gpus: that it asks for, parts included, such as 0.3; of memory of a GPU its part of that one, once it has a
             node, and the whole one before.
-        seen_at: its first event was recorded.
-        tried_at: a cycle first decided on it, or left it waiting.
-        decided_at: a cycle last chose a node for it; `cycle` is which.
-        outcome: its last phase, or Rejected.
-        placements: how often a node was chosen for it.
     """
 
     uid: str
@@ -130,13 +126,7 @@ class QueueUse(Answer, frozen=True, kw_only=True):
 
 
 class Decisions(Answer, frozen=True, kw_only=True):
-    """An hour's decisions, and the agreement of kubelets with predictions.
-
-    Attributes:
-        agreed: predictions decided in that hour, for pods that were last observed on the predicted zones.
-        contradicted: those for pods that were last observed on others.
-        missed: predictions that a kubelet did not follow.
-    """
+    """An hour's decisions, and the agreement of kubelets with predictions, as `rows.DecisionsHour` describes them."""
 
     at: str
     cycles: int
