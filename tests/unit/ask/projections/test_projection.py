@@ -1,5 +1,6 @@
 """Read models tell of pods, of how full a cluster was, and of queues, however often reading restarts."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_api.pages.overview import cluster_figures
@@ -10,6 +11,8 @@ from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, occu
 from kaicore.analysis.trial.history.reading import Sampler
 from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GPU_MEMORY_LABEL, GpuShare
+from kaicore.rules.model.group import GroupSource
+from kaicore.rules.model.pod import Owner
 
 from tests.given.cluster.factory import Cluster, amounts, pod
 from tests.given.cluster.hierarchy import queue
@@ -31,6 +34,20 @@ def test_a_pods_history_has_every_step_and_stays_when_the_pod_is_gone() -> None:
     assert (rejected.outcome, rejected.rejections, rejected.started_at) == ("Rejected", 1, 0)
     assert (never.decided_at, never.node, never.outcome) == (0, "", "Pending")
     assert never.tried_at > 0
+
+
+def test_a_pod_that_ends_after_its_owner_is_gone_keeps_its_group_and_queue() -> None:
+    cluster = Cluster("c1").add_node("n0", amounts(cpu=8, memory=8, gpu=2))
+    for name in ("default", "team"):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=4)))
+    job = GroupSource("Job.batch", "uid-job", "default", "job", "1", queue="team")
+    cluster.record("group/job", payloads.GroupSourceObserved(job))
+    one = pod("a", cpu=1, gpu=1, owner=Owner("Job", "job", "uid-job", "batch/v1"))
+    cluster.add_pod(msgspec.structs.replace(one, node_name="n0", phase="Running"))
+    cluster.record("group/job", payloads.GroupSourceDeleted("Job.batch", "uid-job", "default", "job"))
+    cluster.add_pod(msgspec.structs.replace(one, node_name="n0", phase="Running", deletion_at=1))
+    (row,) = projected(cluster.events).pods.values()
+    assert (row.group, row.queue) == ("Job.batch/default/job", "team")
 
 
 def test_occupancy_has_a_row_for_each_minute_with_events_and_its_gpus_add_up() -> None:

@@ -1,7 +1,7 @@
 """Figures against examples worked by hand."""
 
 import pytest
-from kaicore.analysis.life.waits import quantile
+from kaicore.analysis.life.waits import quantile, waits_of
 from kaicore.analysis.trial.history import results
 from kaicore.analysis.trial.history.reading import Sample
 from kaicore.analysis.trial.history.results import JobPlaces
@@ -42,6 +42,19 @@ def test_quantiles_are_values_that_there_were() -> None:
 def test_jobs_are_told_apart_by_their_gpus() -> None:
     names = [results.size_name(gpus) for gpus in (0, 1, 2, 7, 8, 9, 64, 65, 4096)]
     assert names == ["0", "1", "2-7", "2-7", "8", "9-64", "9-64", "65+", "65+"]
+
+
+def test_sizes_of_several_runs_ascend_whichever_run_has_them() -> None:
+    waits = waits_of([3.0])
+    first, second = (
+        [results.SizeResult(gpus=gpus, jobs=2, waits=waits) for gpus in sizes] for sizes in (("0", "8"), ("1",))
+    )
+    wait = waits.text
+    assert results.waits_by_size([first, second]) == [
+        ("0", 2, [wait, "-"]),
+        ("1", 2, ["-", wait]),
+        ("8", 2, [wait, "-"]),
+    ]
 
 
 def test_deviation_is_against_the_fewest_nodes_and_domains() -> None:

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from kaicore.analysis.life.waits import signed_wait_text
 from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
+from kaicore.analysis.trial.history.results import waits_by_size
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
@@ -65,16 +66,11 @@ def _head(comparison: HistoryComparison) -> str:
 
 
 def _sizes(comparison: HistoryComparison) -> str:
-    results = comparison.runs
-    sizes = list(dict.fromkeys(size.gpus for result in results for size in result.waiting_times))
-    rows = []
-    for gpus in sizes:
-        by_run = [next((size for size in result.waiting_times if size.gpus == gpus), None) for result in results]
-        jobs = max((size.jobs for size in by_run if size is not None), default=0)
-        rows.append((gpus, str(jobs), *("-" if size is None else size.waits.text for size in by_run)))
+    sizes = waits_by_size([run.waiting_times for run in comparison.runs])
+    rows = [(gpus, str(jobs), *waits) for gpus, jobs, waits in sizes]
     if not rows:
         return ""
-    head = ("GPUS", "JOBS", *(result.name for result in results))
+    head = ("GPUS", "JOBS", *(result.name for result in comparison.runs))
     return f"waiting times of jobs by their GPUs (JWTD), p50 / p99:\n{table(head, rows)}"
 
 

@@ -29,8 +29,8 @@ from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 
 #: The version of the rows; another one makes all of them anew. Since 4, GPUs are counted in thousandths;
-#: since 5, pods have a user and why they ended; since 6, the queue that they are given.
-PROJECTION_SCHEMA = 6
+#: since 5, pods have a user and why they ended; since 6, the queue that they are given; since 7, what ends keeps it.
+PROJECTION_SCHEMA = 7
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -165,7 +165,8 @@ class Projection:
             outcome="Rejected" if rejected else pod.phase,
             user=user_of(pod),
             why_ended=(finished and pod.phase != "Succeeded" and pod.reason) or row.why_ended,
-            **self._belongings(entry),
+            # Of a job that is deleted, the owner goes first, which its last pods would take for another queue.
+            **({} if row.queue and (finished or pod.deletion_at is not None) else self._belongings(entry)),
         )
 
     def _belongings(self, entry: PodEntry) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from kaicore.analysis.life.waits import signed_wait_text, wait_text
 from kaicore.analysis.trial.history.comparison import AlternativeAnswer, Fares, HistoryComparison, QueueComparison
-from kaicore.analysis.trial.history.results import FIGURES, Figure, RunResult
+from kaicore.analysis.trial.history.results import FIGURES, Figure, RunResult, waits_by_size
 
 #: Size of a plot in its own units, and what is kept free around its area.
 WIDTH, HEIGHT = 480, 240
@@ -180,7 +180,7 @@ def page(comparison: HistoryComparison, *, title: str = "What if, over history",
         plots=_plots(comparison, runs),
         sentences=[(one.name, _sentence(one, comparison.baseline)) for one in comparison.alternatives],
         queues=[(one.name, [_queue(queue) for queue in one.queues]) for one in comparison.alternatives],
-        sizes=_sizes(runs),
+        sizes=waits_by_size([run.waiting_times for run in runs]),
         patches=[(one.name, yaml.safe_dump(one.patch, sort_keys=False)) for one in comparison.alternatives],
     )
 
@@ -232,16 +232,6 @@ def _queue(queue: QueueComparison) -> dict[str, str]:
         "p99": signed_wait_text(queue.wait_p99),
         "hours": f"{queue.gpu_hours:+.2f}",
     }
-
-
-def _sizes(runs: Sequence[RunResult]) -> list[tuple[str, int, list[str]]]:
-    names = list(dict.fromkeys(size.gpus for run in runs for size in run.waiting_times))
-    rows = []
-    for name in names:
-        of_runs = [next((size for size in run.waiting_times if size.gpus == name), None) for run in runs]
-        texts = ["-" if size is None else size.waits.text for size in of_runs]
-        rows.append((name, max((size.jobs for size in of_runs if size is not None), default=0), texts))
-    return rows
 
 
 def _plots(comparison: HistoryComparison, runs: Sequence[RunResult]) -> list[dict[str, object]]:

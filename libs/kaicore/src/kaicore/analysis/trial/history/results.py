@@ -355,16 +355,25 @@ def _jobs(works: Sequence[_Work]) -> list[list[_Work]]:
     return [jobs[key] for key in sorted(jobs)]
 
 
+def waits_by_size(runs: Sequence[Sequence[SizeResult]]) -> list[tuple[str, int, list[str]]]:
+    """Return the sizes of jobs that any of some runs has, ascending: name, jobs, and the waits in each run in words."""
+    rows = []
+    for name in _SIZE_NAMES:
+        of_runs = [next((size for size in run if size.gpus == name), None) for run in runs]
+        if jobs := max((size.jobs for size in of_runs if size is not None), default=0):
+            rows.append((name, jobs, ["-" if size is None else size.waits.text for size in of_runs]))
+    return rows
+
+
 def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeResult, ...]:
     by_size: dict[str, list[float]] = defaultdict(list)
     for job in _jobs(works):
         began = min(work.created_at for work in job)
         started = max(work.started_at or end for work in job)
         by_size[size_name(sum(work.stories[0].gpus for work in job))].append(max(started - began, 0) / 1e6)
-    names = [size_name(size) for size in SIZES]
     return tuple(
         SizeResult(gpus=name, jobs=len(by_size[name]), waits=waits_of(by_size[name]))
-        for name in names
+        for name in _SIZE_NAMES
         if name in by_size
     )
 
