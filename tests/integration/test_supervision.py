@@ -16,6 +16,8 @@ from kaicore.errors import EmbeddedServerError
 from kaicore.runtime.embedded import EmbeddedNats
 from kaicore.runtime.supervision import Child, Pauses, RotatedFile
 
+from tests.given.processes.waiting import eventually
+
 #: Answers 200 until it is asked to fall silent or to end; each start leaves a line in the file `starts`.
 SERVICE = """
 import http.server, os, pathlib, socket, sys, threading
@@ -117,6 +119,15 @@ async def test_a_process_that_keeps_ending_is_tried_again_after_ever_longer_paus
     assert pauses[:7] == ["0.0", "0.0", "0.0", "0.1", "0.2", "0.3", "0.3"]
     assert watched.reported[0].startswith("it: ended with code 7 (no luck), ")
     assert not watched.process.hopeless.is_set()
+
+
+async def test_a_process_that_ends_while_all_are_stopped_is_not_reported(tmp_path: Path) -> None:
+    async with supervised(tmp_path, "import signal; signal.pause()", pauses=Pauses(0.01)) as watched:
+        pid = await eventually(lambda: watched.process.pid)
+        watched.process.stop_restarting()
+        os.kill(pid, signal.SIGTERM)
+        await eventually(lambda: watched.process.pid is None)
+    assert (watched.reported, watched.process.restarts) == ([], 0)
 
 
 async def test_what_ran_well_for_a_while_is_started_again_at_once(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def with_kubelet(**settings: str) -> str:
     [
         ("", ["profile f: profile"]),
         ("groups: []", ["no groups"]),
-        ("groups: [", ["not YAML"]),
+        ("groups: [", ["is no YAML at line 2, column 1"]),
         ("groups: [{name: a, zones: 13, perZone: {cpus: 4, memory: 8Gi}}]", ["groups.0", "13 zones"]),
         ("groups: [{name: a, zones: []}]", ["groups.0", "0 zones"]),
         ("groups: [{name: A_b, zones: 2, perZone: {cpus: 4, memory: 8Gi}}]", ["groups.0.name", "'A_b'"]),

@@ -76,6 +76,24 @@ def test_a_value_that_cannot_be_is_refused_with_its_flag_or_argument(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("drain x", "drain: --by is missing; --help says more"),
+        ("get", "get: KIND is missing; --help says more"),
+        ("get pods --limit", "get: --limit needs a value; --help says more"),
+        ("get pods a b c", "too much is named: b c"),
+        ("get pods --lmit 3", "Unknown option: --lmit. Did you mean --limit?"),
+        ("report show --by shape", "report: by: owners are distinguished by team, user, "),
+        ("history --state gone", "history: state: is none of waiting, running, "),
+    ],
+)
+def test_a_malformed_command_is_refused_in_one_line(words: str, said: str) -> None:
+    done = kai(*words.split())
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"kai: {said}")
+
+
+@pytest.mark.parametrize(
     ("reader", "code", "said"),
     [
         ("a pipe that nobody reads any more", 141, ""),

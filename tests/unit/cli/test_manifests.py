@@ -48,9 +48,13 @@ def test_what_is_no_object_is_named(tmp_path: Path, text: str, problem: str) -> 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such file or folder"):
         read_manifests([tmp_path / "none"])
-    (tmp_path / "bad.yaml").write_text("a: [")
-    with pytest.raises(ConfigurationError, match=r"bad\.yaml"):
-        read_manifests([tmp_path / "bad.yaml"])
+    for text, problem in (
+        (b"a:\n\tb: 1\n", "is no YAML at line 2, column 1: found character that cannot start any token"),
+        (b"a: \xe9\n", "is no YAML: incomplete UTF-8 octet sequence"),
+    ):
+        (tmp_path / "bad.yaml").write_bytes(text)
+        with pytest.raises(ConfigurationError, match=rf"bad\.yaml: {problem}$"):
+            read_manifests([tmp_path / "bad.yaml"])
 
 
 @pytest.mark.parametrize("named", ["", "closed/m.yaml"], ids=["folder in it", "file in it"])
@@ -116,7 +120,7 @@ def test_of_a_folder_all_that_is_wrong_is_found_and_what_is_no_manifest_left_out
     assert files.strangers == [f"{tmp_path}/b.yaml, document 2", f"{tmp_path}/values.yaml, document 1"]
     assert [str(one).removeprefix(str(tmp_path))[:30] for one in files.problems] == [
         "/a.yaml, document 1: kind: mis",
-        "/c.yaml: while parsing a flow ",
+        "/c.yaml: is no YAML at line 2,",
     ]
     # This one was named by its user.
     (problem,) = read_files([tmp_path / "values.yaml"]).problems

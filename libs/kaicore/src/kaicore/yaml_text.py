@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-__all__ = ["SafeLoader", "load_yaml", "load_yaml_all", "place_of_fault"]
+__all__ = ["SafeLoader", "fault_text", "load_yaml", "load_yaml_all", "place_of_fault"]
 
 if TYPE_CHECKING:
     from yaml import SafeLoader
@@ -31,3 +31,9 @@ def place_of_fault(error: yaml.YAMLError) -> str:
     """
     mark = getattr(error, "problem_mark", None)
     return "is no YAML" if mark is None else f"is no YAML at line {mark.line + 1}, column {mark.column + 1}"
+
+
+def fault_text(error: yaml.YAMLError) -> str:
+    """Return in one line where and why a text is no YAML; of the text itself it has a character at most."""
+    why = getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
+    return f"{place_of_fault(error)}: {why}"

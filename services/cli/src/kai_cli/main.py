@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn
 
-from cyclopts import App, Group, Parameter
-from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
+from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnfoldableEvent
 from kaicore.interpreter import version
 
 _NO_COLOUR = "--no-color"
@@ -35,6 +35,9 @@ app = App(
     version=lambda: f"kai {version()}",
     # No `--empty-x` for what may be given several times.
     default_parameter=Parameter(negative_iterable=()),
+    result_action="return_value",
+    print_error=False,
+    exit_on_error=False,
 )
 _RUN, _ASK, _FILES, _UPKEEP = (
     Group(name, sort_key=place)
@@ -205,7 +208,7 @@ def _run(arguments: list[str]) -> int:
     met = set[tuple[str, int]]()
     while True:
         try:
-            return app(spelled_out(arguments), result_action="return_value") or 0
+            return app(spelled_out(arguments)) or 0
         except UnfoldableEvent as failed:
             if (failed.cluster, failed.position) in met:
                 raise
@@ -248,7 +251,10 @@ def _status(arguments: list[str]) -> int | str | None:
     except SystemExit as ended:
         # rich, by which pages of help are written, makes 1 of a closed pipe.
         return _CLOSED_PIPE if isinstance(ended.__context__, BrokenPipeError) else ended.code
-    except ConfigurationError as error:
+    except CycloptsError as error:
+        sys.stderr.write(f"kai: {_usage_problem(error)}\n")
+        return 2
+    except (ConfigurationError, InvalidObject) as error:
         sys.stderr.write(f"kai: {error}\n")
         return 2
     except KaiError as error:
@@ -260,6 +266,17 @@ def _status(arguments: list[str]) -> int | str | None:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _usage_problem(error: CycloptsError) -> str:
+    """Return in one line what is wrong with the words of a command."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        command = " ".join(error.command_chain or ())
+        missing = f"{error.argument.name} is missing" if error.keyword is None else f"{error.keyword} needs a value"
+        return f"{command}: {missing}; --help says more"
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"too much is named: {' '.join(error.unused_tokens)}"
+    return " ".join(str(error).split())
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

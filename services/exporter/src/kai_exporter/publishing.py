@@ -32,7 +32,7 @@ from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ConfigurationError, InvalidObject, KaiError
 from kaicore.runtime.agent.api_server import ApiServer
 from kaicore.runtime.agent.process import Log, jitter
-from kaicore.yaml_text import load_yaml
+from kaicore.yaml_text import fault_text, load_yaml
 
 from kai_exporter.checkpoints import numa_nodes, read_cpu_topology
 from kai_exporter.exporter import ExporterMetrics
@@ -61,7 +61,7 @@ def read_kubelet_config(path: Path) -> KubeletConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"kubelet configuration {path}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"kubelet configuration {path}: is no YAML: {error}") from error
+        raise ConfigurationError(f"kubelet configuration {path}: {fault_text(error)}") from error
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"kubelet configuration {path}: {error}") from error
 

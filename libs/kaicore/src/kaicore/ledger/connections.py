@@ -62,7 +62,7 @@ def is_hopeless(error: object) -> bool:
 
 
 def without_login(url: str, error: object) -> str:
-    """Return an error's text without words of the url's login.
+    """Return an error's text in one line, without words of the url's login.
 
     They quote what they cannot read: of a misspelled scheme the whole url, of a password with an `@`, `/` or `%` that
     is not encoded the rest of the password. Where the url itself has quotes, the quoted part
@@ -77,7 +77,7 @@ def without_login(url: str, error: object) -> str:
         quote, word = match.groups()
         return f"{quote}…{quote}" if "@" in word or "://" in word or (word and word in login) else match[0]
 
-    return _QUOTED.sub(shown, str(error)).strip()
+    return _QUOTED.sub(shown, " ".join(str(error).split()))
 
 
 Connection = psycopg.AsyncConnection[TupleRow]

@@ -13,7 +13,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, PolicyEntry, current_names
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard
 from kaicore.runtime.policies.loading import load_policies, load_source
-from kaicore.yaml_text import load_yaml
+from kaicore.yaml_text import fault_text, load_yaml
 
 
 def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> EngineConfig:
@@ -32,7 +32,9 @@ def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> En
             return msgspec.convert(document, EngineConfig)
         entries = msgspec.convert(document.pop("policies", None) or (), tuple[PolicyEntry, ...])
         config = msgspec.convert(current_names(document), EngineConfig)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: {fault_text(error)}") from error
+    except (OSError, UnicodeDecodeError, msgspec.ValidationError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(f"{path}: {problem}") from error
     if not entries:

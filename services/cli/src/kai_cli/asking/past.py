@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast, get_args
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 from kaicore.analysis.ask.answers import KINDS, ClusterSummary, DiffAnswer, DiffQuestion, RowChange, RowSelection
-from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
+from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
 from kai_cli.asking.questions import WORDS, Kind, NamespaceFlag, get
@@ -132,10 +132,7 @@ async def diff(
         except UnknownSubject:
             # It may be gone since.
             await check_subjects(answers, clusters, "pods", selection, at=before)
-        try:
-            differences = [await answers.diff(cluster, before, after, wanted) for cluster in clusters]
-        except InvalidObject as error:
-            raise ConfigurationError(str(error)) from error
+        differences = [await answers.diff(cluster, before, after, wanted) for cluster in clusters]
     if not differences:
         raise UnknownSubject("the log is empty")
     lines = (line for answer in differences for line in _diff_lines(answer, limit))

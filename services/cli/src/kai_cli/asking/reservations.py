@@ -192,10 +192,7 @@ def drain_text(plan: DrainPlan, *, made: bool) -> str:
 
 
 def _zone(name: str) -> ZoneInfo:
-    try:
-        return zone_named(name, subject="reserve", field="--time-zone")
-    except InvalidObject as error:
-        raise ConfigurationError(str(error)) from error
+    return zone_named(name, subject="reserve", field="--time-zone")
 
 
 def _moment(text: str, base: datetime, flag: str, zone: tzinfo | None = None) -> datetime:

@@ -333,6 +333,7 @@ async def _demo(stack: Stack, show: Coroutine[None, None, DemoReport | None], *,
             if not once:
                 await interrupted.wait()
     finally:
+        stack.stop_restarting()
         showing.cancel()
         waiting.cancel()
         with suppress(asyncio.CancelledError, KaiError):

@@ -153,9 +153,13 @@ class SupervisedProcess:
         """Begin to run it."""
         self._supervisor.start()
 
+    def stop_restarting(self) -> None:
+        """Take its next end for good, without a word."""
+        self._supervisor.stop_restarting()
+
     async def stop(self) -> None:
         """Ask it to end, and see to it that it does."""
-        self._supervisor.stop_restarting()
+        self.stop_restarting()
         if self._child is not None:
             await self._child.stop(
                 patience_s=_STOP_S, killing=lambda: self._report(f"{self.spec.name}: does not end, killed")

@@ -430,8 +430,14 @@ class Stack:
         alone = {} if self._ha or spec.schedulers > 1 else {"KAI_LEASE_MS": "0", "KAI_STANDBY_MS": "0"}
         return alone if spec.scheduler_config is None else {**alone, "KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
 
+    def stop_restarting(self) -> None:
+        """Start no process again that ends, as those do that get our signal, too."""
+        for process in self.processes:
+            process.stop_restarting()
+
     async def stop(self) -> None:
         """Stop everything, the last started first."""
+        self.stop_restarting()
         with suppress(FileNotFoundError):
             self.directory.running_file.unlink()
         for group in reversed(self._groups):

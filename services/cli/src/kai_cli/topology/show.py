@@ -18,7 +18,7 @@ from kaicore.analysis.ask.topology.answers import (
     TopologyAnswer,
     TopologyQuestion,
 )
-from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
+from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.rules.model.quantity import readable_amount
 from kaicore.spelling import did_you_mean
 from msgspec.structs import replace
@@ -74,10 +74,7 @@ def show(  # long: one flag for each way to look
         segments=segments,
         nodes=narrowing.asks_for_nodes,
     )
-    try:
-        answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source, wanted, at))
-    except InvalidObject as error:
-        raise ConfigurationError(str(error)) from error
+    answers = _of_files(list(files), wanted) if files else asyncio.run(_ask(source, wanted, at))
     if not any(answer.topologies for answer in answers):
         if files:
             raise ConfigurationError(f"no topology in {', '.join(map(str, files))}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from kaicore.errors import ConfigurationError, InvalidQuantity
-from kaicore.yaml_text import load_yaml
+from kaicore.yaml_text import fault_text, load_yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -311,7 +311,7 @@ def parse_profile(text: str, *, source: str) -> Profile:
     try:
         document: Any = load_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"profile {source}: not YAML: {error}") from error
+        raise ConfigurationError(f"profile {source}: {fault_text(error)}") from error
     try:
         return Profile.model_validate(document)
     except ValidationError as error:

@@ -30,7 +30,7 @@ from kaicore.rules.objects.mappings import Object
 from kaicore.rules.state.snapshot import decode_state
 from kaicore.rules.state.views import CycleView, FleetView
 from kaicore.spelling import did_you_mean
-from kaicore.yaml_text import load_yaml
+from kaicore.yaml_text import fault_text, load_yaml
 
 Settings = Mapping[str, object]
 
@@ -214,7 +214,7 @@ def patch_of(text: str, *, where: str, name: str) -> Patch:
     try:
         document = load_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{where}: {fault_text(error)}") from error
     if not isinstance(document, dict):
         raise ConfigurationError(f"{where}: a patch is a mapping of {', '.join(Patch.__struct_encode_fields__)}")
     try:

@@ -14,7 +14,7 @@ import yaml
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.rules.objects.mappings import Object, derived_uid, suffix
 from kaicore.rules.objects.wire import subject_of
-from kaicore.yaml_text import SafeLoader
+from kaicore.yaml_text import SafeLoader, fault_text
 
 #: Group and kind.
 GroupKind = tuple[str, str]
@@ -145,7 +145,8 @@ def read_text(reading: Reading, name: str, text: bytes, *, is_json: bool | None,
         reading.problems.append(error)
         return
     except (msgspec.MsgspecError, yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError, ValueError) as error:
-        reading.problems.append(ConfigurationError(f"{name}: {error}"))
+        problem = fault_text(error) if isinstance(error, yaml.YAMLError) else error
+        reading.problems.append(ConfigurationError(f"{name}: {problem}"))
         return
     for number, document in enumerate(documents, start=1):
         where = f"{name}, document {number}"
