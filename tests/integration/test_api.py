@@ -140,7 +140,8 @@ async def test_lists_and_explanations_are_answered_by_the_api(api: Api, cluster_
     cycles = await api.get(f"{here}/cycles?limit=1")
     assert len(cycles["items"]) == 1
     assert cycles["items"][0]["inputPosition"] < cycles["items"][0]["position"]
-    assert (await api.get(f"{here}/why/Node/n0"))["verdict"] == "Ready, holds 2 pods"
+    for kind in ("Node", "no"):
+        assert (await api.get(f"{here}/why/{kind}/n0"))["verdict"] == "Ready, holds 2 pods"
     assert "knows of no Job" in (await api.get(f"{here}/why/Job/none?namespace=x", status=404))["error"]
     assert "there are: pods" in (await api.get(f"{here}/nosuch", status=404))["error"]
     position = (await api.get(f"{here}/position"))["position"]

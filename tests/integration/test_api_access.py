@@ -208,7 +208,8 @@ async def test_a_caller_sees_his_clusters_and_namespaces_and_nothing_tells_of_ot
         await client.get(f"{here}/who?queue=blue/train", key=red, status=404)
         for path in (here, f"{here}/nodes", f"{here}/queues", f"{here}/cycles", f"{here}/topologies", f"{here}/audit"):
             await client.get(path, key=red, status=403)
-        await client.get(f"{here}/why/Node/n0", key=red, status=403)
+        for kind in ("Node", "no"):
+            await client.get(f"{here}/why/{kind}/n0?namespace=red", key=red, status=403)
         await client.get(f"{here}/start/Pod/waits?namespace=red", key=red)
         for path in ("start/Pod/waits?namespace=blue", "start/Pod/waits"):
             await client.get(f"{here}/{path}", key=red, status=403)

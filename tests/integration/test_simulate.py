@@ -125,7 +125,7 @@ def test_flags_override_the_settings_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "problem"),
     [
-        ("a: [", (), "m.yaml: while parsing"),
+        ("a: [", (), "m.yaml: is no YAML at line 2, column 1"),
         ("- 1", (), "m.yaml, document 1: document: not a Kubernetes object"),
         (
             pod("a", gpus=-1),

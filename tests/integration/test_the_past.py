@@ -64,6 +64,8 @@ def test_list_is_as_of_the_moment_and_says_which(places: dict[str, int], ask_log
         listing = msgspec.json.decode(output)
         assert (code, [(row["name"], row["stage"]) for row in listing["items"]]) == (0, pods)
         assert listing["position"] == places[at]
+    code, output = ask_log("get", "pods", "--at", "0")
+    assert (code, output.splitlines()) == (0, ["as of position 0, before the first event", "no pods"])
     code, output = ask_log("get", "pods", "--at", "-0s")
     assert code == 0
     assert output.splitlines()[0].startswith(f"as of position {places['placed'] + 1}, recorded at 20")
@@ -74,7 +76,7 @@ def test_why_looks_at_nothing_that_was_recorded_later(places: dict[str, int], as
     code, output = ask_log("why", "a", "--at", str(places["waits"]))
     assert (code, "placed" in output) == (0, False)
     code, output = ask_log("why", "b", "--at", str(places["placed"]))
-    assert (code, "never heard of a pod default/b" in output) == (1, True)
+    assert (code, f"never heard of a pod default/b up to position {places['placed']}" in output) == (1, True)
     assert "placed it on n0" in ask_log("why", "a")[1]
 
 

@@ -63,6 +63,10 @@ async def test_attempts_tell_cycles_that_tried_it_from_those_that_might_not_and_
     assert attempts is not None
     assert (attempts.cycles, attempts.tried, attempts.skipped) == (5, 3, 2)
     assert attempts.last_cycle == "default/6"
+    assert attempts.text == "tried in 3 of 5 cycles since; in 2 it was not allowed to start"
+    # Of a long wait only the last cycles are looked at, so nothing is said of the others.
+    longer = msgspec.structs.replace(attempts, cycles=900, looked_from=42, skipped=0)
+    assert longer.text == "tried in 3 of the last 3 cycles, from position 42 on, of 900 cycles since"
     assert [(change.cycles, change.skipped, change.reasons) for change in attempts.changes] == [
         (2, True, ["SchedulingGated"]),
         (3, False, ["NumaNeverFits"]),

@@ -13,6 +13,7 @@ import msgspec
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.answers import (
+    KIND_CALLED,
     ROWS,
     ClusterRow,
     ClusterSummary,
@@ -471,6 +472,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @for_namespaces
     async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
+        kind = KIND_CALLED.get(kind.lower(), kind)
         check_kind(kind, namespace)
         return seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=at, now=time_now(at)))
 
@@ -596,7 +598,7 @@ def make_submission_router(submissions: Submissions) -> APIRouter:
         """Say when the pods of something that wait are likely to start."""
         if not current_view().sees(namespace):
             raise HTTPException(403, f"namespace {namespace!r} is not yours to ask about")
-        return await submissions.starts(cluster, kind, namespace, name, at=at)
+        return await submissions.starts(cluster, KIND_CALLED.get(kind.lower(), kind), namespace, name, at=at)
 
     return router
 

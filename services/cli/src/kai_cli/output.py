@@ -228,7 +228,7 @@ _HEADS: dict[str, tuple[str, ...]] = {
 
 def as_of(position: int, recorded_at: str) -> str:
     """Return the line above an answer about the past that says which moment it is about."""
-    return f"as of position {position}, recorded at {recorded_at}"
+    return f"as of position {position}, {f'recorded at {recorded_at}' if recorded_at else 'before the first event'}"
 
 
 def listing_text(listing: Listing) -> str:

@@ -164,7 +164,7 @@ async def test_a_question_that_makes_no_sense_is_refused(
         ("priorities: {high: 1}", "there is no priority class 'high' in this window"),
         ("settings: {nmua: false}", "there is no such setting; did you mean 'numa'?"),
         ("name: baseline", "two runs cannot have one name"),
-        ("a: [", "patch-0: while parsing"),
+        ("a: [", "patch-0: is no YAML at line 2, column 1"),
     ],
 )
 async def test_a_patch_that_names_what_is_not_there_is_refused(

@@ -45,7 +45,7 @@ class LogPlace(TypedDict):
 
 def place_of(state: "LogView") -> LogPlace:
     """Return how far a state knows its cluster's log."""
-    return {"cluster": state.cluster, "position": state.position, "recorded_at": time_text(state.recorded_at)}
+    return {"cluster": state.cluster, "position": state.position, "recorded_at": recorded_text(state.recorded_at)}
 
 
 def spelled(value: object) -> object:
@@ -81,6 +81,11 @@ def time_text(microseconds: int) -> str:
     """Write a time of the log as RFC 3339; of one before the year 1 or after 9999 the nearest that there is."""
     seconds = min(max(microseconds / 1e6, _FIRST_S), _LAST_S)
     return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def recorded_text(microseconds: int) -> str:
+    """Write when the last event of a moment was recorded; nothing before the first one."""
+    return time_text(microseconds) if microseconds else ""
 
 
 def duration_text(seconds: float) -> str:

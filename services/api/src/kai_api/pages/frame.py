@@ -186,7 +186,7 @@ class Frame:
     @property
     def when(self) -> str:
         """The page's time, for people."""
-        return short_time(self.recorded_at)
+        return short_time(self.recorded_at) if self.recorded_at else "before the first event"
 
     def link(self, *parts: str, **query: object) -> str:
         """Return the address of another page at the same position; parts are of the path below the cluster's."""

@@ -143,8 +143,8 @@ def _diff_lines(answer: DiffAnswer, limit: int) -> list[str]:
     before, after = answer.before, answer.after
     events = abs(after.position - before.position)
     lines = [
-        f"cluster {answer.cluster}: from position {before.position} ({before.recorded_at}) "
-        f"to position {after.position} ({after.recorded_at}), {events} events"
+        f"cluster {answer.cluster}: from position {before.position} ({before.recorded_at or 'before the first event'}) "
+        f"to position {after.position} ({after.recorded_at or 'before the first event'}), {events} events"
     ]
     for kind in KINDS:
         if (counts := answer.counts.get(kind)) is None:

@@ -6,29 +6,12 @@ An unknown name is reported, as kubectl does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.ask.answers import CycleRow, RowSelection
+from kaicore.analysis.ask.answers import KIND_CALLED, CycleRow, RowSelection
 from kaicore.errors import ConfigurationError, UnknownSubject
-from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.spelling import did_you_mean
 
 from kai_cli.sources.answers import Answers
 
-#: Kinds by the words that kubectl and people have for them, in lower case.
-_WORDS: dict[str, tuple[str, ...]] = {
-    "Pod": ("pod", "pods", "po"),
-    "CronJob": ("cronjob", "cronjobs", "cj"),
-    "Workload": ("workload", "workloads", "wl"),
-    **{
-        (name := one.kind.partition(".")[0]): (name.lower(), one.plural, *one.short_names) for one in WORKLOADS.values()
-    },
-    "Queue": ("queue", "queues", "q"),
-    "ClusterQueue": ("clusterqueue", "clusterqueues", "cq"),
-    "LocalQueue": ("localqueue", "localqueues", "lq"),
-    "Cohort": ("cohort", "cohorts"),
-    "Node": ("node", "nodes", "no"),
-    "Dispatch": ("dispatch", "dispatches"),
-}
-_KINDS = {word: kind for kind, words in _WORDS.items() for word in words}
 #: Kinds with objects outside namespaces.
 _CLUSTER_WIDE = frozenset({"Queue", "ClusterQueue", "Cohort", "Node", "Dispatch"})
 
@@ -54,10 +37,12 @@ def read_subject(text: str, namespace: str | None) -> Subject:
     """
     *before, name = text.split("/")
     kind = "Pod"
-    if before and (before[0].partition(".")[0].lower() in _KINDS):
-        kind = _KINDS[before.pop(0).partition(".")[0].lower()]
+    if before and (before[0].partition(".")[0].lower() in KIND_CALLED):
+        kind = KIND_CALLED[before.pop(0).partition(".")[0].lower()]
     elif len(before) > 1:
-        raise ConfigurationError(f"{text}: no kind {before[0]!r} is known{did_you_mean(before[0].lower(), _KINDS)}")
+        raise ConfigurationError(
+            f"{text}: no kind {before[0]!r} is known{did_you_mean(before[0].lower(), KIND_CALLED)}"
+        )
     elif before and namespace is not None:
         raise ConfigurationError(f"{text}: is in namespace {before[0]!r}, and --namespace says {namespace!r}")
     if not name or len(before) > 1 or not all(before):

@@ -75,17 +75,10 @@ def _head(why: Why) -> list[str]:
 
 
 def _attempts(attempts: AttemptsAnswer) -> list[str]:
+    lines = [f"  {attempts.text}"]
     if not attempts.last_cycle:
-        return ["  no cycle has run since"]
-    looked_at = attempts.tried + attempts.skipped
-    cycles = f"{plural(attempts.cycles, 'cycle')} since"
-    if attempts.looked_from:
-        cycles += f" (looked at: the {looked_at} from position {attempts.looked_from} on)"
-    held = f"; in {attempts.skipped} it was not allowed to start" if attempts.skipped else ""
-    lines = [
-        f"  tried in {attempts.tried} of {cycles}{held}",
-        f"  last cycle: {attempts.last_cycle}, position {attempts.last_position}, {attempts.last_at}",
-    ]
+        return lines
+    lines.append(f"  last cycle: {attempts.last_cycle}, position {attempts.last_position}, {attempts.last_at}")
     changes = attempts.changes[-_MOST_CHANGES:]
     if len(attempts.changes) > 1:
         times = "once" if len(attempts.changes) == 2 else f"{len(attempts.changes) - 1} times"

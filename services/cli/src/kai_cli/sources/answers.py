@@ -304,15 +304,18 @@ async def ask_each(
     Raises UnknownSubject: none has it, or the log is empty.
     """
     found: list[_AnswerT] = []
-    unknown: UnknownSubject | None = None
+    unknown: list[UnknownSubject] = []
     async with open_answers(source, at, since=since) as (answers, clusters):
         for cluster in clusters:
             try:
                 found.append(await ask(answers, cluster))
             except UnknownSubject as error:
-                unknown = error
+                unknown.append(error)
     if not found:
-        raise unknown or UnknownSubject("the log is empty")
+        # The one with a close name, else all that differ.
+        close = [error for error in unknown if "did you mean" in str(error)]
+        problems = dict.fromkeys(map(str, close[:1] or unknown))
+        raise UnknownSubject("; ".join(problems) or "the log is empty")
     return found
 
 

@@ -14,6 +14,25 @@ import msgspec
 
 from kaicore.analysis.json_spelling import Answer, AsOf
 from kaicore.analysis.life import why_answers
+from kaicore.rules.groups.dialects.table import WORKLOADS
+
+#: Kinds of what can be explained, and the words that kubectl and people have for each.
+_KIND_WORDS: dict[str, tuple[str, ...]] = {
+    "Pod": ("pod", "pods", "po"),
+    "CronJob": ("cronjob", "cronjobs", "cj"),
+    "Workload": ("workload", "workloads", "wl"),
+    **{
+        (name := one.kind.partition(".")[0]): (name.lower(), one.plural, *one.short_names) for one in WORKLOADS.values()
+    },
+    "Queue": ("queue", "queues", "q"),
+    "ClusterQueue": ("clusterqueue", "clusterqueues", "cq"),
+    "LocalQueue": ("localqueue", "localqueues", "lq"),
+    "Cohort": ("cohort", "cohorts"),
+    "Node": ("node", "nodes", "no"),
+    "Dispatch": ("dispatch", "dispatches"),
+}
+#: Kinds without their API group; an owner of pods may also be of another one.
+KIND_CALLED = {word: kind for kind, words in _KIND_WORDS.items() for word in words}
 
 
 class HubClusterRow(Answer, frozen=True, kw_only=True):

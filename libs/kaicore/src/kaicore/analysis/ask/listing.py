@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from kaicore.analysis.ask import answers
-from kaicore.analysis.json_spelling import spelled, time_text
+from kaicore.analysis.json_spelling import recorded_text, spelled, time_text
 from kaicore.analysis.life.placements import kubelet_text, part_answers, shared_gpus_on
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
@@ -121,7 +121,7 @@ def summary(state: ClusterView) -> answers.ClusterSummary:
     return answers.ClusterSummary(
         name=state.cluster,
         position=state.position,
-        recorded_at=time_text(state.recorded_at),
+        recorded_at=recorded_text(state.recorded_at),
         nodes=sum(node is not None for node in state.columns.facts),
         queues=len(state.queues),
         groups=sum(group.origin != POD for group in state.groups.values()),

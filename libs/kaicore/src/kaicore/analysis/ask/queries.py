@@ -27,7 +27,7 @@ from kaicore.analysis.ask.listing import group_called, known_names, list_cycles,
 from kaicore.analysis.ask.standings import Change, PriorityAnswer, gpu_holders, priority_of
 from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.ask.topology.domains import topologies_of, topology_assignments
-from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.json_spelling import recorded_text, time_text
 from kaicore.analysis.life.attempts import TriedGroup, tried_groups
 from kaicore.analysis.life.pod_history import PodEvidence, pod_evidence, recorded_config
 from kaicore.analysis.replay.log_states import events_of, last_events
@@ -73,7 +73,7 @@ class ComparedState:
             state: not looked at again.
         """
         self.cluster = state.cluster
-        self.side = answers.DiffSide(position=state.position, recorded_at=time_text(state.recorded_at))
+        self.side = answers.DiffSide(position=state.position, recorded_at=recorded_text(state.recorded_at))
         #: By kind and key: a name, and all fields as text.
         self.rows = {kind: dict(_rows(state, kind)) for kind in _kinds(wanted)}
         #: Keys by kind of those that the filters let through.
@@ -345,7 +345,7 @@ class Inquiry:
             cluster=cluster,
             kind=kind,
             position=position,
-            recorded_at=time_text(recorded_at),
+            recorded_at=recorded_text(recorded_at),
             reasons_position=known,
             unlisted_since=await self._unlisted_since(state) if kind in ("nodes", "zones") else "",
             total=total,
@@ -504,7 +504,8 @@ class Inquiry:
                 if not evidence.uid:
                     close = group_called(state, namespace, name)
                     close = close or did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
-                    raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
+                    moment = "" if upto is None else f" up to position {upto}"
+                    raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{moment}{close}")
                 waiting = (one := state.pods.get(evidence.uid)) is not None and one.waiting
                 ask = partial(why_pod, namespace=namespace, name=name, evidence=evidence)
                 answer = await self._tried(state, ask, trials=trials, waiting=waiting)
@@ -521,7 +522,7 @@ class Inquiry:
             close = did_you_mean(name, known_names(state, kind, namespace))
             raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
         dispatch = await self._dispatch_of(state, answer)
-        return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at), dispatch=dispatch)
+        return msgspec.structs.replace(answer, recorded_at=recorded_text(state.recorded_at), dispatch=dispatch)
 
     async def _tried(
         self, state: ClusterState, ask: Callable[..., answers.Why | None], *, trials: bool, waiting: bool

@@ -3,6 +3,7 @@
 import msgspec
 
 from kaicore.analysis.json_spelling import Answer
+from kaicore.rules.events.reasons.base import plural
 
 
 class StoryAnswer(Answer, frozen=True, kw_only=True):
@@ -121,6 +122,17 @@ class AttemptsAnswer(Answer, frozen=True, kw_only=True):
     last_at: str = ""
     looked_from: int = 0
     changes: list[AttemptChange] = msgspec.field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """In how many cycles it was tried, of those that were looked at."""
+        if not self.last_cycle:
+            return "no cycle has run since"
+        cycles = f"{plural(self.cycles, 'cycle')} since"
+        if self.looked_from:
+            cycles = f"the last {self.tried + self.skipped} cycles, from position {self.looked_from} on, of {cycles}"
+        held = f"; in {self.skipped} it was not allowed to start" if self.skipped else ""
+        return f"tried in {self.tried} of {cycles}{held}"
 
 
 class ZoneShortfall(Answer, frozen=True, kw_only=True):
