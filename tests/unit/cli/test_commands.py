@@ -116,6 +116,17 @@ def test_an_answer_that_cannot_be_written_ends_with_a_code_and_no_traceback(
     assert (ended, (tmp_path / "said").read_text()) == (code, said)
 
 
+def test_a_letter_that_the_terminal_does_not_have_becomes_a_mark() -> None:
+    code = "import sys; from kai_cli import main; main.app = lambda *_: print('\\u251c\\u2500 block-0'); main.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"?? block-0\n", b"")
+
+
 def test_a_command_with_closed_streams_runs() -> None:
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m kai_cli.main import sources <&- >&-"],
@@ -137,15 +148,20 @@ def test_an_interrupt_ends_a_command_that_waits_for_an_answer(tmp_path: Path) ->
         assert (tmp_path / "said").read_text() == ""
 
 
-def test_an_interrupt_ends_a_command_that_computes() -> None:
-    code = """
+@pytest.mark.parametrize(
+    "within", ["await compute()", "async with asyncio.TaskGroup() as tasks: tasks.create_task(compute())"]
+)
+def test_an_interrupt_ends_a_command_that_computes(within: str) -> None:
+    code = f"""
 import asyncio, signal
 from kai_cli import main
 async def compute():
     print("computing", flush=True)
     while True: pass
+async def command():
+    {within}
 signal.signal(signal.SIGINT, signal.default_int_handler)
-main.app = lambda *_, **__: asyncio.run(compute())
+main.app = lambda *_, **__: asyncio.run(command())
 main.main()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:

@@ -6,6 +6,7 @@ from its source.
 
 import gc
 import io
+import logging
 import os
 import re
 import signal
@@ -160,7 +161,7 @@ def _with_commands() -> None:
 
 @cache
 def _source(module: str) -> str:
-    return (Path(__file__).parent / f"{module.replace('.', '/')}.py").read_text()
+    return (Path(__file__).parent / f"{module.replace('.', '/')}.py").read_text("utf-8")
 
 
 def _summary(target: str) -> str:
@@ -223,6 +224,10 @@ def main() -> None:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
     _open_closed_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            # A line of a tree that the terminal does not have is no reason to show nothing.
+            stream.reconfigure(errors="replace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # With that handler, asyncio would only cancel the task: it computes on until it waits for something.
         signal.signal(signal.SIGINT, _interrupt)
@@ -280,6 +285,8 @@ def _usage_problem(error: CycloptsError) -> str:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    # What is left of the tasks that computed would be reported as an error.
+    logging.getLogger("asyncio").disabled = True
     raise KeyboardInterrupt
 
 
