@@ -1,10 +1,12 @@
 """Objects that say how pods belong together, of which a cluster may serve any or none."""
 
+import asyncio
 from typing import Any
 
 from kaicore.rules.events.reasons.group import GroupNotFound
 from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.given.processes.service_task import PATIENCE_S
 from tests.given.servers.kube import DEFINITIONS, Json
 from tests.given.work.groups import shape
 from tests.integration.watcher.conftest import World
@@ -85,6 +87,26 @@ async def test_kinds_that_are_served_later_or_no_more_are_followed(world: World)
     await world.api.client.delete(f"{DEFINITIONS}/podgroups.scheduling.sigs.k8s.io")
     await world.until(lambda events: "GroupSourceDeleted" in [event.type for event in events])
     assert watcher.health.ready
+
+
+async def test_kind_that_is_served_in_unknown_versions_only_is_told_and_what_is_known_of_it_stands(
+    world: World,
+) -> None:
+    jobs = await world.api.install("kubeflow.org", "v1", "TFJob")
+    await world.api.post(jobs, group("j", tfReplicaSpecs={"Worker": {"replicas": 2}}))
+    watcher = await world.settled(recheck_s=0.05)
+    definition = f"{DEFINITIONS}/tfjobs.kubeflow.org"
+    (served,) = (await world.api.get(definition))["spec"]["versions"]
+    versions = [{**served, "name": "v9"}, {**served, "served": False, "storage": False}]
+    await world.api.merge(definition, {"spec": {"versions": versions}})
+    async with asyncio.timeout(PATIENCE_S):
+        while not watcher.metric("refused_objects_total", kind="TFJob.kubeflow.org"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await world.api.merge(definition, {"spec": {"versions": [served]}})
+    await world.api.post(jobs, group("k", tfReplicaSpecs={"Worker": {"replicas": 2}}))
+    await world.until(lambda events: sum(event.type == "GroupSourceObserved" for event in events) == 2)
+    assert watcher.metric("refused_objects_total", kind="TFJob.kubeflow.org") == 1
+    assert not await world.events("GroupSourceDeleted")
 
 
 async def test_what_is_malformed_is_told_once_and_the_rest_goes_on(world: World) -> None:

@@ -101,11 +101,20 @@ class Findings:
         self._malformed: dict[str, tuple[str, ...]] = {}
         #: What was said of the parts of objects that were left out, by kind and object.
         self._lost_parts: dict[tuple[str, ObjectKey], tuple[str, ...]] = {}
+        #: By kind, the unknown versions that it was found to be served in.
+        self._unreadable: dict[str, Sequence[str]] = {}
 
     def refused(self, kind: Kind[ObjectT], error: InvalidObject) -> None:
         """Take note of an object that makes no sense as a whole."""
         self._metrics.refused(kind.name)
         self._log.warning("object refused", kind=kind.name, error=str(error))
+
+    def unreadable(self, kind: Kind[ObjectT], versions: Sequence[str]) -> None:
+        """Take note of a kind that is served in versions only that are not known here; none where it is not."""
+        if versions and versions != self._unreadable.get(kind.name):
+            self._metrics.refused(kind.name)
+            self._log.warning("kind served in unknown versions only", kind=kind.name, versions=versions)
+        self._unreadable[kind.name] = versions
 
     def read(self, kind: Kind[ObjectT], change: Change[ObjectT], lost: Sequence[InvalidObject], *, now: int) -> None:
         """Take note of a change, and of the parts of its object that make no sense and were left out.
@@ -504,7 +513,10 @@ class Watcher:
         await reflector.run()
 
     async def _follow_optional(self, kind: Kind[ObjectT], resource: OptionalResource[ObjectT]) -> None:
-        """Follow a resource whenever the cluster has it; its objects are gone where it is missing twice in a row."""
+        """Follow a resource whenever the cluster has it; its objects are gone where it is missing twice in a row.
+
+        What is served in other versions only is not missing: what is known of it stands.
+        """
         missing = failures = 0
         while True:
             wait_s = self._options.recheck_s
@@ -515,7 +527,9 @@ class Watcher:
                 if version is not None:
                     missing = 0
                     await self._follow(kind, resource.at(version))
-                missing += 1
+                others = self._serving.other_versions(resource)
+                self._findings.unreadable(kind, others)
+                missing = 0 if others else missing + 1
                 await (self._take_all_gone(kind) if missing > 1 else self._take(kind, [], listed=True))
             except ClusterError as error:
                 # It is not served any more, which the next look at the versions tells.

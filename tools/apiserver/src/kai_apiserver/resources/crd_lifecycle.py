@@ -14,7 +14,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def serve(registry: Registry, store: Store, *, definition: Object) -> None:
-    """Serve the resources of a definition, instead of what it served before."""
+    """Serve the resources of a definition, instead of what it served before; watches of a version that goes end."""
     group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
     registry.remove_group_resource(group, plural)
     for place, resource in enumerate(resources_of(definition)):
@@ -22,6 +22,8 @@ def serve(registry: Registry, store: Store, *, definition: Object) -> None:
         collection = store.add_collection(resource)
         if place == 0 and collection.resource is not resource:
             collection.retype(resource)
+        for watcher in list(collection.watchers):
+            watcher.wake()
 
 
 class DefinitionLifecycle:

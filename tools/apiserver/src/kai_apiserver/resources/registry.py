@@ -157,6 +157,10 @@ class Registry:
             raise path_not_found()
         return resource
 
+    def serves(self, resource: ResourceType) -> bool:
+        """True if a resource's path is served still."""
+        return (resource.group, resource.version, resource.plural) in self._by_path
+
     def of_kind(self, api_version: str, kind: str) -> ResourceType | None:
         """The resource that holds objects of a kind, as an owner reference names it."""
         for resource in self._by_path.values():

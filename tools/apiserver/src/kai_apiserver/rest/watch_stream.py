@@ -128,7 +128,7 @@ class Watches:
                     yield b"".join([view.line(seen, event, headings=headings) for seen, event in taken])
                 headings = False
                 continue
-            if watch.watcher.overflowed:
+            if watch.watcher.overflowed or not backend.registry.serves(view.resource):
                 return
             now = loop.time()
             if now >= end:

@@ -50,6 +50,15 @@ class ServedResources:
             raise self._failure
         return await _best_version(self._client, resource, self._groups.get(resource.group, {}))
 
+    def other_versions(self, resource: OptionalResource[ObjectT]) -> list[str]:
+        """Return the versions in which a resource is served by the last answer, though nobody here can read them."""
+        versions = self._groups.get(resource.group, {})
+        return [
+            name
+            for name, names in versions.items()
+            if name not in resource.versions and resource.plural in (names or ())
+        ]
+
     async def _ask(self) -> None:
         self._failure = None
         try:
