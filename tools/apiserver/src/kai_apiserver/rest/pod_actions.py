@@ -3,39 +3,43 @@
 from kai_apiserver.errors import (
     FieldError,
     NamedResource,
+    StatusError,
     bad_request,
     conflict,
-    invalid,
     precondition_failed,
 )
 from kai_apiserver.objects import Object, replace_condition
 from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.disruption import disruption_verdict
+from kai_apiserver.rest.writing import require_lasting_namespace
 from kai_apiserver.store import Stored
 
 _BINDING = NamedResource("pods/binding")
+#: Labels of a node that its pods get as they are bound (`PodTopologyLabels`, on since Kubernetes 1.35).
+_TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def bind(backend: Backend, target: Target, *, binding: Object, operation: Operation) -> None:
     """Put a pod on a node: `spec.nodeName`, the PodScheduled condition, and the Binding's labels and annotations.
 
-    Whether the node exists is not asked, as in the real server.
+    Whether the node exists is not asked, as in the real server; one that does gives its topology labels.
 
-    Raises:
-        StatusError: 404, 409 or 422: there is no such pod, it cannot be bound (any more), or the binding makes no
-        sense.
+    Raises StatusError: 400 or 500, the binding makes no sense; 403, its namespace is on its way out; 404 or 409, there
+    is no such pod, or it cannot be bound (any more).
     """
     metadata, node, name = binding.get("metadata") or {}, binding.get("target") or {}, target.name
-    if metadata.get("name", name) != name:
-        raise bad_request(f"name in URL does not match name in Binding object: {metadata['name']}")
+    if metadata.get("name") != name:
+        raise bad_request("name in URL does not match name in Binding object")
     errors = []
     if node.get("kind") not in (None, "", "Node"):
         errors.append(FieldError.not_supported("target.kind", node["kind"], ("Node", "<empty>")))
     if not node.get("name"):
         errors.append(FieldError.required("target.name"))
     if errors:
-        raise invalid(NamedResource("bindings", kind="Binding"), name, errors=errors)
+        texts = [f"{error.field}: {error.message}" for error in errors]
+        raise StatusError(500, "", texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
+    require_lasting_namespace(backend, target, name=name)
     collection = backend.store.collection("pods")
     stored = backend.get(target)
     if metadata.get("uid", stored.uid) != stored.uid:
@@ -49,9 +53,10 @@ def bind(backend: Backend, target: Target, *, binding: Object, operation: Operat
     if spec.get("schedulingGates"):
         raise conflict(_BINDING, name, why=f"pod {name} has non-empty .spec.schedulingGates")
     spec["nodeName"] = node["name"]
-    for field in ("labels", "annotations"):
-        if metadata.get(field):
-            pod["metadata"][field] = {**(pod["metadata"].get(field) or {}), **metadata[field]}
+    added = {"labels": (metadata.get("labels") or {}) | _topology_labels(backend, node["name"])}
+    for field, values in (added | {"annotations": metadata.get("annotations")}).items():
+        if values:
+            pod["metadata"][field] = {**(pod["metadata"].get(field) or {}), **values}
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
     replace_condition(status.setdefault("conditions", []), scheduled, backend.timestamp())
     status.pop("nominatedNodeName", None)
@@ -59,14 +64,22 @@ def bind(backend: Backend, target: Target, *, binding: Object, operation: Operat
         backend.store.update(collection, pod, stored)
 
 
+def _topology_labels(backend: Backend, node: str) -> Object:
+    stored = backend.store.collection("nodes").get(node)
+    labels = (stored.labels if stored is not None else None) or {}
+    return {name: labels[name] for name in _TOPOLOGY_LABELS if name in labels}
+
+
 def evict(backend: Backend, target: Target, *, eviction: Object, operation: Operation) -> None:
     """Delete a pod on a client's behalf, if its disruption budget allows it.
 
-    Raises StatusError: 404, there is no such pod; 429, the budget forbids it now.
+    Raises StatusError: 403, its namespace is on its way out; 404, there is no such pod; 429, the budget forbids it now;
+    500, it has several.
     """
     metadata = eviction.get("metadata") or {}
     if metadata.get("name", target.name) != target.name:
         raise bad_request(f"name in URL does not match name in Eviction object: {metadata['name']}")
+    require_lasting_namespace(backend, target, name=target.name)
     stored = backend.get(target)
     options = DeleteOptions.read(eviction.get("deleteOptions"), {})
     pod = stored.decode()

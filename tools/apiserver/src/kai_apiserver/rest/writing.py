@@ -105,20 +105,26 @@ def _settle_namespace(backend: Backend, target: Target, *, metadata: Object) -> 
     if metadata.get("namespace", namespace) != namespace:
         raise bad_request(_OTHER_NAMESPACE)
     metadata["namespace"] = namespace
+    require_lasting_namespace(backend, target, name=metadata.get("name", ""))
+
+
+def require_lasting_namespace(backend: Backend, target: Target, *, name: str) -> None:
+    """Refuse what would create something in the target's namespace, a binding and an eviction too.
+
+    Raises StatusError: 404, there is no such namespace; 403, it is on its way out.
+    """
+    resource, namespace = target.resource, target.namespace
     stored = backend.store.collection(NAMESPACES).get(namespace)
     if stored is None:
         raise not_found(NamedResource(NAMESPACES), namespace)
-    if stored.fields[0] == "Terminating":
-        raise _terminating(resource, metadata.get("name", ""), namespace)
-
-
-def _terminating(resource: ResourceType, name: str, namespace: str) -> StatusError:
+    if stored.fields[0] != "Terminating":
+        return
     cause = {
         "reason": "NamespaceTerminating",
         "message": f"namespace {namespace} is being terminated",
         "field": "metadata.namespace",
     }
-    return StatusError(
+    raise StatusError(
         403,
         "Forbidden",
         f'{resource.plural} "{name}" is forbidden: unable to create new content in namespace {namespace} because it is '
