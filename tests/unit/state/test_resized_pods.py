@@ -1,5 +1,7 @@
 """Pods that are resized in place: what they hold follows, in the node's account, their class and the node's stream."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from kaicore.kube.api.reflector_core import ObjectSeen
@@ -115,6 +117,33 @@ def test_a_pod_that_shrinks_holds_what_its_runtime_has(
     """`k8s.io/component-helpers` v0.34.4, `resource/helpers.go`: determineContainerReqs."""
     seen = PODS.decode(msgspec.json.encode(wire(spec, allocated, running=running, reason=reason)))
     assert normalize_pod(seen).containers[0].requests == {"cpu": held, "memory": 2**30}
+
+
+@pytest.mark.parametrize(
+    ("spec", "allocated", "running", "reason", "held"),
+    [
+        ("4", None, None, "", 4000),
+        ("2", "4", "4", "", 4000),
+        ("2", "2", "4", "", 4000),
+        ("6", "4", "4", "Deferred", 6000),
+        ("60", "4", "4", "Infeasible", 4000),
+    ],
+)
+def test_requests_of_the_pod_itself_hold_what_counts_while_they_are_resized(
+    spec: str, allocated: str | None, running: str | None, reason: str, held: int
+) -> None:
+    """KEP-5419; `k8s.io/component-helpers` v0.37.2, `resource/helpers.go`: effectivePodLevelResources."""
+    document: Any = wire("1", "1", reason=reason)
+    document["spec"]["resources"] = {"requests": {"cpu": spec}}
+    if allocated and running:
+        of_pod = {
+            "allocatedResources": {"cpu": allocated, "memory": "9Gi"},
+            "resources": {"requests": {"cpu": running}},
+        }
+        document["status"] |= of_pod
+    seen = normalize_pod(PODS.decode(msgspec.json.encode(document)))
+    assert seen.pod_resources == {"cpu": held}
+    assert seen.containers[0].requests["cpu"] == 1000
 
 
 def test_a_resize_moves_the_stream_of_the_node() -> None:

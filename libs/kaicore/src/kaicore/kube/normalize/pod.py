@@ -8,6 +8,8 @@ and held by the runtime the largest counts, as long as the resize is under way o
 the old amount until its runtime has followed. The requested amount does not count where the kubelet will never grant it
 (`Infeasible`, which it reports for Guaranteed pods beside static managers).
 
+The same holds of the requests of the pod itself.
+
 Source: `k8s.io/component-helpers`, `resource/helpers.go`: determineContainerReqs up to v0.34 and then
 determineEffectiveRequests. v0.37 takes the largest of sums over containers, which is less only where one container
 grows while another shrinks.
@@ -66,15 +68,25 @@ _RESIZABLE = (CPU, MEMORY)
 
 
 def resized(
-    containers: tuple[Container, ...], status: objects.PodStatus, *, subject: str, lost: Lost
-) -> tuple[Container, ...]:
-    """Return the containers of a pod on a node with what they hold as their requests.
+    containers: tuple[Container, ...],
+    pod_resources: Amounts | None,
+    status: objects.PodStatus,
+    subject: str,
+    lost: Lost,
+) -> tuple[tuple[Container, ...], Amounts | None]:
+    """Return the containers of a pod on a node, and the pod's own requests, with what they hold as their requests.
 
     Args:
         containers: as the pod's spec has them.
+        pod_resources: likewise.
         subject: the pod, for what is lost.
         lost: is called with amounts that are none.
     """
+    infeasible = any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in status.conditions or ())
+    running = status.resources.requests if status.resources is not None else None
+    if pod_resources is not None and (status.allocated_resources or running):
+        of_status = _held(status.allocated_resources, running, subject=subject, where="status", lost=lost)
+        pod_resources = _largest(pod_resources, of_status, infeasible=infeasible)
     held: dict[str, Amounts] = {}
     for field, group in (
         ("initContainerStatuses", status.init_container_statuses),
@@ -85,11 +97,9 @@ def resized(
             if one.allocated_resources or running:
                 where = f"status.{field}[{one.name}]"
                 held[one.name] = _held(one.allocated_resources, running, subject=subject, where=where, lost=lost)
-    if not held:
-        return containers
-    conditions = status.conditions or ()
-    infeasible = any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in conditions)
-    return tuple(_resized(item, held.get(item.name, {}), infeasible=infeasible) for item in containers)
+    if held:
+        containers = tuple(_resized(item, held.get(item.name, {}), infeasible=infeasible) for item in containers)
+    return containers, pod_resources
 
 
 def _held(
@@ -104,12 +114,15 @@ def _held(
 
 
 def _resized(container: Container, of_status: Amounts, *, infeasible: bool) -> Container:
-    held = {name: of_status[name] for name in _RESIZABLE if name in of_status and name in container.requests}
-    if not infeasible:
-        held = {name: max(amount, container.requests[name]) for name, amount in held.items()}
-    if all(container.requests[name] == amount for name, amount in held.items()):
-        return container
-    return msgspec.structs.replace(container, requests=container.requests | held)
+    requests = _largest(container.requests, of_status, infeasible=infeasible)
+    return container if requests == container.requests else msgspec.structs.replace(container, requests=requests)
+
+
+def _largest(requests: Amounts, held: Amounts, *, infeasible: bool) -> Amounts:
+    """Return requests with what counts of what can be resized."""
+    least = {} if infeasible else requests
+    known = [name for name in _RESIZABLE if name in held and name in requests]
+    return requests | {name: max(held[name], least.get(name, 0)) for name in known}
 
 
 #: Counts have 32 bits.
@@ -329,14 +342,14 @@ def normalize_pod(wire: objects.PodObject, lost: Lost = unheard) -> Pod:  # long
         (lost if isinstance(error, AbsurdQuantity) else malformed.append)(error)
 
     containers = tuple(_containers(spec, subject=subject, lost=misread))
-    if spec.node_name:
-        containers = resized(containers, status, subject=subject, lost=lost)
     pod_resources = None
     if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
         pod_resources, pod_limits = _resources(spec.resources, subject=subject, field="spec.resources", lost=misread)
         qos = _qos_class([(pod_resources, pod_limits)])
     else:
         qos = _qos_class([(container.requests, container.limits) for container in containers])
+    if spec.node_name:
+        containers, pod_resources = resized(containers, pod_resources, status, subject, lost)
     overhead = amounts(spec.overhead, subject=subject, field="spec.overhead", lost=misread)
     return Pod(
         **namespaced_identity(metadata),

@@ -250,8 +250,10 @@ class Condition(Wire):
 
 
 class PodStatus(Wire):
-    """A pod's status."""
+    """A pod's status: `allocated_resources` and `resources` as a container's, of what the pod has for itself (1.35)."""
 
+    allocated_resources: Quantities | None = None
+    resources: RunningResources | None = None
     phase: str | None = None
     reason: str | None = None
     message: str | None = None
