@@ -228,6 +228,30 @@ def test_a_failed_bind_frees_zones_and_waits_longer_each_time(cluster: Cluster) 
     assert waits == [1, 2, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("failure", "comes_back"),
+    [
+        ({"code": 0, "reason": "VolumeNotProvisioned", "attempts": 0}, False),
+        ({"code": 422, "reason": "Invalid"}, False),
+        ({"code": 503, "reason": "Timeout", "attempts": 9}, True),
+    ],
+)
+def test_a_pod_that_a_node_could_not_serve_tries_the_others_first(
+    cluster: Cluster, failure: dict[str, Any], comes_back: bool
+) -> None:
+    for name in ("n2", "n3"):
+        cluster.add_node(name, amounts(cpu=8, gpu=4))
+    cluster.add_pod(pod("p", cpu=1))
+    tried = []
+    for _ in range(4):
+        tried.append(cluster.cycle().placements[0].node)
+        cluster.record("pod/uid-p", payloads.BindFailed("uid-p", "default", "p", tried[-1], **failure))
+        cluster.state = decode_state(encode_state(cluster.state))
+        cluster.now += 1000 * SECOND
+    assert (len(set(tried[:3])) == 1) is comes_back
+    assert len(set(tried)) == (1 if comes_back else 3), "where all have failed, any will do"
+
+
 def test_a_pod_that_is_gone_is_not_tried_again(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4))
     cluster.cycle()

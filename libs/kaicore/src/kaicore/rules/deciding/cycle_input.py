@@ -331,8 +331,8 @@ def _waiting(
             in_backoff.add(uid)
             continue
         waiting += 1
-        if entry.replaces_on:
-            avoid.setdefault(decided_as(entry).key, set()).add(state.columns.row(entry.replaces_on))
+        if avoided := (*entry.failed_on, *filter(None, (entry.replaces_on,))):
+            avoid.setdefault(decided_as(entry).key, set()).update(map(state.columns.row, avoided))
         if entry.class_key in rejecting:
             rejecting[decided_as(entry).key] = rejecting[entry.class_key]
         if rows.found.standing:

@@ -259,7 +259,8 @@ class ExcludedNodes:
             kubelet's reason.
         reserved: by name, the nodes of each reservation that keeps any class off.
         suspects: by kind of work, and by class key, the rows that are suspect for it, and why.
-        avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
+        avoid: by class key, the rows from which pods of the class were taken because their zones were not right, or
+            on which they could not be bound.
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
             all rows.

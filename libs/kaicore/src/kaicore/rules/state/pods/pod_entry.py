@@ -183,6 +183,7 @@ class PodEntry(msgspec.Struct, omit_defaults=True, gc=False):
         placed_at: the clock of that cycle, microseconds since the epoch.
         bound_at: recorded time of the event that first showed it bound; 0 before.
         bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
+        failed_on: nodes on which it did not get what it needs before it is bound, or that admission refused, by name.
         gone: the API server does not have it any more, as a failed bind reported.
         started_at: recorded time of the event that first showed it running; 0 before.
         eviction: the decision to evict it for another group's sake; None if there is none, or if it failed.
@@ -262,6 +263,7 @@ class PodEntry(msgspec.Struct, omit_defaults=True, gc=False):
     devices: dict[str, Allocation] = {}
     rank: int = NO_RANK
     gpus: tuple[GpuPart, ...] = ()
+    failed_on: tuple[str, ...] = ()
 
     @property
     def charged(self) -> bool:

@@ -344,10 +344,17 @@ def _bind(entry: PodEntry, payload: payloads.PodBound, context: FoldContext) -> 
     entry.bound_at = context.recorded_at
 
 
+#: Codes by which admission refuses: webhooks by the first two, policies by the last.
+_ADMISSION = (400, 403, 422)
+
+
 def _fail_to_bind(entry: PodEntry, payload: payloads.BindFailed, context: FoldContext) -> None:
     """Forget the node and all that the decision gave it there; count the failure; note if the pod is gone."""
     entry.node, entry.predicted, entry.volumes, entry.rank = "", None, {}, NO_RANK
     entry.devices, entry.gpus = {}, ()
+    # Nothing was posted: it did not get its volumes, devices or parts of GPUs there.
+    if payload.attempts == 0 or payload.code in _ADMISSION:
+        entry.failed_on = tuple(sorted({*entry.failed_on, payload.node}))
     entry.bind_failures += 1
     entry.failed_at = context.recorded_at
     entry.gone = payload.gone
