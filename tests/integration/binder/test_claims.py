@@ -188,3 +188,15 @@ async def test_a_claim_that_is_not_bound_gives_the_pod_back(scene: Scene) -> Non
     scene.start(volumes_give_up_s=0.2)
     await scene.decide((pod, "n1"), volumes={"c": "v"})
     assert (await scene.failure()).reason == "VolumeNotBound"
+
+
+async def test_decisions_of_a_node_pass_one_whose_claim_is_not_provisioned(scene: Scene) -> None:
+    """So does another node's, though only one binding is under way at a time."""
+    await claimed(scene)
+    binder = scene.start(concurrency=1)
+    await scene.decide((await scene.api.pod("stuck"), "n1"), claims=("c",))
+    await scene.decide((await scene.api.pod("a"), "n1"), (await scene.api.pod("b"), "n2"))
+    assert set(await scene.outcomes(2)) == {"a", "b"}
+    await provisioned(scene, "c")
+    await scene.bound(3)
+    assert binder.metric("open_decisions") == 0

@@ -80,6 +80,16 @@ async def test_waiting_pod_says_why_until_it_is_bound(scene: Scene) -> None:
     assert scheduled["type"] == "Normal"
 
 
+async def test_event_of_a_failed_binding_says_what_the_api_server_said(scene: Scene) -> None:
+    scene.start()
+    made = await scene.api.pod("a", schedulingGates=[{"name": "example.com/g"}])
+    await scene.decide((made, "n1"))
+    (event,) = await events(scene, bool)
+    assert (event["reason"], event["type"]) == ("FailedScheduling", "Warning")
+    assert "Binding to n1 failed: 409 Conflict: " in event["message"]
+    assert "pod a has non-empty .spec.schedulingGates" in event["message"]
+
+
 async def test_condition_is_rewritten_only_when_it_says_something_else(scene: Scene) -> None:
     binder = scene.start()
     made = await scene.api.pod("a")

@@ -113,6 +113,14 @@ CASES: dict[str, tuple[list[Step], PodBound | BindFailed]] = {
         [unanswered(503), unanswered(503, at=PATIENCE_S), found(pod(), at=PATIENCE_S)],
         failure(503, "Timeout", attempts=2, message="no answer"),
     ),
+    "internal errors, not bound": (
+        [unanswered(500), unanswered(500, at=5), found(pod(), at=5)],
+        failure(500, "Timeout", attempts=2, message="no answer"),
+    ),
+    "no answers, then an internal error, not bound": (
+        [unanswered(503, at=20), unanswered(500, at=20), found(pod(), at=20)],
+        failure(500, "Timeout", attempts=2, message="no answer"),
+    ),
     "out of patience, but bound": (
         [unanswered(at=PATIENCE_S), unanswered(at=2 * PATIENCE_S), found(pod(nodeName="n1"), at=3 * PATIENCE_S)],
         success(1),

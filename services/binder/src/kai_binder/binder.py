@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.samples import SampleDifference, differing, pod_events, some
@@ -63,13 +64,14 @@ from kai_binder.projection.open_work import (
     open_decisions,
 )
 from kai_binder.work_share import Work, WorkShare
-from kai_binder.writes.attempt import Ask, Attempt, Outcome, binding_document, outcome_unit, pod_path
+from kai_binder.writes.attempt import Ask, Attempt, NotYet, Outcome, binding_document, outcome_unit, pod_path
 from kai_binder.writes.claims import Claims, uses_devices
 from kai_binder.writes.gpu_shares import GpuShares, GpuUpkeep
 from kai_binder.writes.lanes import Carrier, Lanes, bring_about
 from kai_binder.writes.provisioning import ProvisioningWriter
 from kai_binder.writes.side_writes import (
     SideWrites,
+    failed_binding_event,
     failed_scheduling_event,
     group_status,
     nominated_node,
@@ -211,6 +213,10 @@ LOG, API = "log", "api"
 
 #: Pods evicted at the same time.
 _EVICTIONS = 8
+#: Seconds for which the other decisions of a node wait for what a pod needs before it is bound.
+_IN_TURN_S = 1.0
+#: So many times the bindings under way may wait aside for that.
+_ASIDE = 4
 _T = TypeVar("_T")
 
 
@@ -267,6 +273,9 @@ class Binder:
         self._snapshot_at = 0
         self._lanes = Lanes()
         self._turns: asyncio.PriorityQueue[tuple[int, PodBinding]] = asyncio.PriorityQueue()
+        self._aside: asyncio.Queue[PodBinding] = asyncio.Queue()
+        #: What came of the preparation of those that stepped aside, by the decision's event.
+        self._prepared_aside: dict[UUID, BindFailed | None] = {}
         self._recorder = Recorder(
             log,
             cluster,
@@ -297,7 +306,7 @@ class Binder:
             clock=clock,
             logger=context.log,
         )
-        rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
+        rate, busy = self._options.side_writes_per_s, lambda: self._lanes.busy
         self._side_writes = SideWrites(client, rate=rate, busy=busy, observer=metrics)
         self._hub_side = HubSide(
             cluster=cluster,
@@ -358,6 +367,7 @@ class Binder:
             *self._gpus.works(),
             *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
+            *(self._wait_aside() for _ in range(_ASIDE * self._options.concurrency)),
         )
         self._check.stop()
         # Also where the log has not moved on: what was written since is in it.
@@ -542,9 +552,15 @@ class Binder:
         while True:
             _, binding = await self._turns.get()
             if not self._share.has_work(binding):
+                self._prepared_aside.pop(binding.event_id, None)
                 self._metrics.left.inc(self._lanes.leave(binding))
                 continue
-            outcome = await self._prepared(binding) or await self._carry_out(binding)
+            try:
+                outcome = await self._prepared(binding) or await self._carry_out(binding)
+            except NotYet:
+                self._give_out(self._lanes.step_aside(binding))
+                self._aside.put_nowait(binding)
+                continue
             if isinstance(outcome, BindFailed) and uses_devices(binding):
                 await self._claims.release(binding)
             self._give_out(self._lanes.done(binding))
@@ -556,15 +572,34 @@ class Binder:
                 self._metrics.seconds.observe(max(0, now - binding.recorded_at) / 1e6)
                 if self._options.scheduled_events:
                     self._side_writes.add(scheduled_event(binding, now=now))
+            elif isinstance(outcome, BindFailed) and self._options.failed_scheduling_events and not outcome.gone:
+                self._side_writes.add(failed_binding_event(binding, outcome, now=now))
             await self._outbox.put([outcome_unit(binding, outcome, now=now)])
 
-    async def _prepared(self, binding: PodBinding) -> BindFailed | None:
-        """Have the claims of a decision's pod bound, and its GPUs reserved; None when it can be bound itself."""
+    async def _wait_aside(self) -> None:
+        """Prepare what others have to make ready first, while the node's other decisions are carried out."""
+        while True:
+            binding = await self._aside.get()
+            self._prepared_aside[binding.event_id] = await self._prepare(binding, within_s=None)
+            self._give_out(self._lanes.come_back(binding))
+
+    async def _prepare(self, binding: PodBinding, *, within_s: float | None) -> BindFailed | None:
         decision = binding.decision
         waits = decision.claims or decision.volumes or uses_devices(binding)
-        failed = await self._claims.prepare(binding) if waits else None
+        failed = await self._claims.prepare(binding, within_s=within_s) if waits else None
         if failed is None and decision.gpus:
-            failed = await self._shares.prepare(binding)
+            failed = await self._shares.prepare(binding, within_s=within_s)
+        return failed
+
+    async def _prepared(self, binding: PodBinding) -> BindFailed | None:
+        """Have the claims of a decision's pod bound, and its GPUs reserved; None when it can be bound itself.
+
+        Raises NotYet: that takes longer than the node's other decisions are to wait.
+        """
+        if binding.event_id in self._prepared_aside:
+            failed = self._prepared_aside.pop(binding.event_id)
+        else:
+            failed = await self._prepare(binding, within_s=_IN_TURN_S)
         if failed is not None:
             self._metrics.bind("failed")
             self._context.log.info(

@@ -73,7 +73,10 @@ def outcome_unit(task: Task[Decision], outcome: Outcome, *, now: int) -> Unit:
     )
 
 
-_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT, _INTERNAL_ERROR = 401, 404, 409, 500
+
+#: Seconds for which a binding meets internal errors, such as an admission webhook that fails, before others go on.
+_INTERNAL_ERRORS_S = 1.0
 
 #: Longest wish of a server to be left alone that is granted, seconds.
 _MAX_RETRY_AFTER_S = 30
@@ -108,6 +111,10 @@ class Refused(Exception):
     def __init__(self, reason: str, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.reason, self.message, self.code = reason, message, code
+
+
+class NotYet(Exception):
+    """A pod does not have yet what it needs before it is bound."""
 
 
 class Ask(StrEnum):
@@ -169,7 +176,7 @@ class Attempt:
         elif pod.spec.node_name == placed.node:
             self.already = True
             self._succeed()
-        elif self._bindable(pod) and elapsed_s < self._patience_s:
+        elif self._bindable(pod) and elapsed_s < self._patience_with(self._error):
             # A conflict over something else.
             self.ask = Ask.ACT
             self._failures += 1
@@ -200,12 +207,18 @@ class Attempt:
             return
         self.attempts += 1
         self._error = error
-        if elapsed_s < self._patience_s:
+        if elapsed_s < self._patience_with(error):
             return
         if self._policy.looks:
             self.ask = Ask.LOOK
         else:
             self._fail()
+
+    def _patience_with(self, error: Failure) -> float:
+        """Return how long it is tried in the face of an error; others of the node wait meanwhile."""
+        if self._policy.looks and error.code == _INTERNAL_ERROR:
+            return min(self._patience_s, _INTERNAL_ERRORS_S)
+        return self._patience_s
 
     @staticmethod
     def _bindable(pod: PodObject) -> bool:

@@ -37,7 +37,7 @@ from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 from kaicore.rules.objects.wire import kubernetes_time
 
 from kai_binder.projection.open_work import PodBinding
-from kai_binder.writes.attempt import Refused, given_back, pod_path
+from kai_binder.writes.attempt import NotYet, Refused, given_back, pod_path
 
 
 class Next(StrEnum):
@@ -414,10 +414,13 @@ class Claims:
         self._resource_claims = ServedClaims(client)
         self._left: asyncio.Queue[PodBinding] = asyncio.Queue()
 
-    async def prepare(self, binding: PodBinding) -> BindFailed | None:
-        """Have a decision's claims bound; None when they are, or when nothing is left to do about it."""
+    async def prepare(self, binding: PodBinding, *, within_s: float | None = None) -> BindFailed | None:
+        """Have a decision's claims bound; None when they are, or when nothing is left to do about it.
+
+        Raises NotYet: they are not `within_s`; called again, it goes on.
+        """
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._patience_s if within_s is None else within_s):
                 for name, volume in binding.decision.volumes.items():
                     await self._repeat(binding, name, _ClaimBinding(self._client, binding, name, volume).look)
                 for name in binding.decision.claims:
@@ -425,6 +428,8 @@ class Claims:
                 for name in (*binding.decision.devices, *binding.decision.reserved_claims):
                     await self._repeat(binding, name, self._step(binding, name).look)
         except TimeoutError:
+            if within_s is not None:
+                raise NotYet from None
             reason = "ResourceClaimsNotReady" if uses_devices(binding) else "VolumeNotBound"
             what = "claims were not ready" if uses_devices(binding) else "volumes were not bound"
             refused = Refused(reason, f"{what} within {self._patience_s:g} s")

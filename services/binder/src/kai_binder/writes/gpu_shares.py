@@ -47,7 +47,7 @@ from kaicore.runtime.service.logs import Logger
 
 from kai_binder.projection.gpu_groups import GpuGroups, OpenedGpu, ReservationPod, ShareStep, next_step
 from kai_binder.projection.open_work import BinderProjection, PodBinding
-from kai_binder.writes.attempt import ACTOR, Refused, given_back, pod_path
+from kai_binder.writes.attempt import ACTOR, NotYet, Refused, given_back, pod_path
 
 #: Seconds between two tries to make lost reservation pods anew: at first, and at most.
 _FIRST_REMAKE_S, _LAST_REMAKE_S = 0.2, 60.0
@@ -89,16 +89,21 @@ class GpuShares:
     groups: Callable[[], GpuGroups]
     is_open: Callable[[PodBinding], bool]
 
-    async def prepare(self, binding: PodBinding) -> BindFailed | None:
-        """Carry out a decision's parts; None when the pod can be bound, or nothing is left to do about it."""
+    async def prepare(self, binding: PodBinding, *, within_s: float | None = None) -> BindFailed | None:
+        """Carry out a decision's parts; None when the pod can be bound, or nothing is left to do about it.
+
+        Raises NotYet: that took longer than `within_s`; called again, it goes on.
+        """
         try:
             if self.settings is None:
                 raise Refused("GpuSharingDisabled", "the binder's setting gpu_sharing is off")
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.patience_s if within_s is None else within_s):
                 devices = await self._reserved(binding, self.settings)
                 if devices:
                     await self._patiently(binding, lambda: self._tell(binding, devices))
         except TimeoutError:
+            if within_s is not None:
+                raise NotYet from None
             refused = Refused("GpuNotReserved", f"the pod's GPUs were not reserved within {self.patience_s:g} s")
         except Refused as refusal:
             refused = refusal

@@ -126,6 +126,11 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def busy(self) -> bool:
+        """True if a decision is in its lane; those that stepped aside are in none."""
+        return bool(self._lanes)
+
     def add(self, binding: PodBinding) -> PodBinding | None:
         """Put a decision at the end of its node's lane unless it is there already; return it if it is its turn."""
         if binding.event_id in self._held:
@@ -145,6 +150,17 @@ class Lanes:
             return lane[0]
         del self._lanes[binding.decision.node]
         return None
+
+    def step_aside(self, binding: PodBinding) -> PodBinding | None:
+        """Let those behind a decision that was given out pass; return the next one of its node, if any."""
+        following = self.done(binding)
+        self._held.add(binding.event_id)
+        return following
+
+    def come_back(self, binding: PodBinding) -> PodBinding | None:
+        """Put a decision that stepped aside at the end of its node's lane; return it if it is its turn."""
+        self._held.discard(binding.event_id)
+        return self.add(binding)
 
     def leave(self, binding: PodBinding) -> int:
         """Leave a node's decisions, of which one was given out, to another binder; return how many they are."""

@@ -14,7 +14,7 @@ import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.kinds.table import GROUP_KINDS, KAI_QUEUES, TOPOLOGY_KINDS
-from kaicore.rules.events.payloads import PodPlaced, QueueFigures, WaitingPod
+from kaicore.rules.events.payloads import BindFailed, PodPlaced, QueueFigures, WaitingPod
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
@@ -145,6 +145,15 @@ def scheduled_event(binding: PodBinding, *, now: int) -> SideWrite:
     note = f"Successfully assigned {binding.subject} to {binding.decision.node} (log position {binding.position})"
     body = _event(binding.decision, "Normal", "Scheduled", action="Binding", note=note, now=now)
     return SideWrite("event", binding.decision.uid, "POST", _events_path(binding.decision.namespace), body)
+
+
+def failed_binding_event(binding: PodBinding, failed: BindFailed, *, now: int) -> SideWrite:
+    """Return the write of the event that tells why a pod was not bound; `now` in microseconds since the epoch."""
+    where, code = f" (log position {binding.position})", f"{failed.code} " if failed.code else ""
+    note = f"Binding to {failed.node} failed: {code}{failed.reason}: {failed.message}"
+    note = _cut(note, _LONGEST_NOTE - len(where.encode())) + where
+    body = _event(binding.decision, "Warning", "FailedScheduling", action="Binding", note=note, now=now)
+    return SideWrite("event", failed.uid, "POST", _events_path(failed.namespace), body)
 
 
 def _events_path(namespace: str) -> str:
