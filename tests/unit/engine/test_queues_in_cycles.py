@@ -232,8 +232,7 @@ def test_department_reclaims_within_itself_though_pods_elsewhere_cost_less() -> 
     """e's pods cost less, but with one gone d would be further over its share than e; so d settles it by itself."""
     shares = {"d": ("", 12), "d1": ("d", 6), "d2": ("d", 6), "e": ("", 12)}
     cluster = cluster_of(*(queue(name, above, quota=quota) for name, (above, quota) in shares.items()), nodes=3)
-    layout = [("n0", "d2", 4), ("n0", "d2", 4), ("n1", "d2", 2), ("n1", "e", 2), ("n1", "e", 4), ("n2", "e", 4),
-              ("n2", "e", 4)]  # fmt: skip
+    layout = [("n0", "d2", 4), ("n0", "d2", 4), ("n1", "d2", 2), ("n1", "e", 6), ("n2", "e", 4), ("n2", "e", 4)]
     for index, (node, name, gpu) in enumerate(layout):
         priority = 1 if name == "e" else 2
         cluster.add_pod(of(f"{name}-{index}", name, gpu, node_name=node, phase="Running", priority=priority))

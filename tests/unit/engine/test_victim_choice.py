@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of
+from kaicore.rules.engine.victims.eviction_cost import Ending, PodSizes, cost_of, cost_parts
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Pod
 
@@ -63,8 +63,12 @@ def nodes(*gpus: int) -> Workloads:
         pytest.param((12,), [Runs("a", "n0", 8), Runs("b", "n0", 4)], 4, {"b"}, id="the smaller on one node"),
         pytest.param((8, 8), [Runs("a", "n0", 8, hours=1), Runs("b", "n1", 4, hours=99), Runs("c", "n1", 4, 9)], 4,
                      {"b"}, id="the smaller though it is older"),
-        pytest.param((12,), [Runs("a", "n0", 8), Runs("b", "n0", 2), Runs("c", "n0", 2)], 4, {"a"},
-                     id="one large rather than two small"),
+        pytest.param((12,), [Runs("a", "n0", 8), Runs("b", "n0", 2), Runs("c", "n0", 2)], 4, {"b", "c"},
+                     id="two small rather than one large"),
+        pytest.param((8,), [Runs("a", "n0", 4), Runs("b", "n0", 2), Runs("c", "n0", 2)], 4, {"a"},
+                     id="one rather than two that hold as much"),
+        pytest.param((8, 8), [Runs("a", "n0", 8, priority=2), *(Runs(name, "n1", 2) for name in "bcde")], 8,
+                     {*"bcde"}, id="any number of a lower priority, which a higher one would only evict in its turn"),
         pytest.param((8, 8), [Runs("a", "n0", 8), Runs("b", "n1", 4, priority=2), Runs("c", "n1", 4, 9)], 4, {"a"},
                      id="lower priority though it is larger"),
         pytest.param((8, 8, 8), [Runs("a", "n0", 4), Runs("b", "n0", 4), Runs("c", "n1", 8, 2), Runs("d", "n2", 8)], 8,
@@ -155,11 +159,11 @@ def test_eviction_for_room_records_its_cost_and_the_node_that_came_next() -> Non
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     (eviction,) = cluster.cycle().evictions
     assert (eviction.name, eviction.chosen_for, eviction.runner_up) == ("b", "pod/default/high", "node/n0")
-    assert eviction.cost == EvictionCost(rank=2, pods=1, size=5000, minutes=60)
+    assert eviction.cost == EvictionCost(rank=1, pods=1, size=10_000, minutes=60)
     assert eviction.runner_up_cost is not None
     assert eviction.runner_up_cost.pods == 1
     story = story_of([event for event in cluster.events if event.stream == "pod/uid-b"])[-1].text
-    assert "chosen for pod/default/high at cost 2/1/5000/60, before node/n0 at cost 2/1/10000/120 or more" in story
+    assert "chosen for pod/default/high at cost 1/10000/1/60, before node/n0 at cost 1/20000/1/120 or more" in story
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_eviction_for_a_limit_records_the_queue_and_the_pod_that_came_next() -> 
     cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5, labels={QUEUE_LABEL: "q"}))
     (eviction,) = cluster.cycle().evictions
     assert (eviction.name, eviction.chosen_for, eviction.runner_up) == ("a", "queue/q", "pod/default/b")
-    assert eviction.cost == eviction.runner_up_cost == EvictionCost(rank=2, pods=1, size=2500, minutes=60)
+    assert eviction.cost == eviction.runner_up_cost == EvictionCost(rank=1, pods=1, size=5000, minutes=60)
 
 
 def test_eviction_without_another_choice_records_no_runner_up() -> None:
@@ -209,11 +213,24 @@ def test_eviction_without_another_choice_records_no_runner_up() -> None:
 def test_cost_of_a_victim_has_the_documented_figures() -> None:
     """Each figure is above all that come after it: two of the first are more than many of the others."""
     one = {"rank": 1, "ending": Ending.SHRINKS, "pods": 1, "size": 1, "minutes": 1}
-    assert cost_of(**one | {"rank": 2}) > cost_of(**one | {"pods": 500_000, "size": 10**7, "minutes": 10**9})
-    assert cost_of(**one | {"ending": Ending.ENDS}) == cost_of(**one | {"rank": 2})
-    assert cost_of(**one | {"pods": 2}) > cost_of(**one | {"size": 10**7, "minutes": 10**9})
+    many = {"ending": Ending.FAILS, "pods": 500_000, "size": 10**10, "minutes": 10**9, "extra": 10**6}
+    assert cost_of(**one | {"rank": 2}) > cost_of(**one | many)
+    assert cost_of(**one | {"ending": Ending.ENDS}) == cost_of(**one | {"size": 2})
+    assert cost_of(**one | {"extra": 1}) > cost_of(**one | {"size": 10**10, "minutes": 10**9})
     assert cost_of(**one | {"size": 2}) > cost_of(**one | {"minutes": 10**9})
+    assert cost_of(**one | {"size": 2, "pods": 2}) > cost_of(**one | {"size": 2, "minutes": 10**9})
     assert cost_of(**one | {"minutes": 2}) > cost_of(**one)
+    both = cost_of(**one | {"rank": 3, "size": 5}) + cost_of(**one | {"ending": Ending.ENDS, "size": 7, "extra": 4})
+    assert cost_parts(both) == EvictionCost(rank=3, policies=4, size=5 + 2 * 7, pods=2, minutes=2)
+
+
+def test_group_that_can_spare_pods_goes_before_one_that_would_end() -> None:
+    """A gang counts for what all of its pods hold, not for one victim."""
+    cluster = nodes(4, 8)
+    for name, count, least in (("fixed", 4, 4), ("elastic", 8, 4)):
+        cluster.full(cluster.gang(name, count, least=least, cpu=1, gpu=1, group={"priority": 1}))
+    cluster.add_pod(pod("high", cpu=1, gpu=3, priority=5))
+    assert set(cluster.evicted(cluster.cycle())) == {"elastic-0", "elastic-1", "elastic-2"}
 
 
 def test_size_of_a_group_has_the_documented_figures() -> None:

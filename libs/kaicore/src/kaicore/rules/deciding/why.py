@@ -167,7 +167,7 @@ def work_text(eviction: payloads.EvictionDecided) -> str:
 
 def _cost_text(cost: payloads.EvictionCost) -> str:
     extra = f"+{cost.policies}" if cost.policies else ""
-    return f"{cost.rank}{extra}/{cost.pods}/{cost.size}/{cost.minutes}"
+    return f"{cost.rank}{extra}/{cost.size}/{cost.pods}/{cost.minutes}"
 
 
 def verdict(entry: PodEntry | None, state: WorkView, *, scheduler_name: str) -> str:

@@ -591,12 +591,12 @@ class EvictionCost(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cost of evicting pods that go together: of two costs, the first field that differs decides.
 
     Attributes:
-        rank: of their groups' priority among all candidates, 1 for the lowest, times how bad the end is for the group:
-            1 if it goes on, 2 if it ends, 4 if its Job fails; summed over the groups.
+        rank: of the highest of their priorities among those of all candidates, 1 for the lowest.
+        policies: what the operator's policies add.
+        size: what they hold, in ten-thousandths of the largest node, times how bad the end is for the group: 1 if it
+            goes on, 2 if it ends, 4 if its Job fails. Of several priorities that of the highest decides first.
         pods: how many pods go.
-        size: what they hold, in ten-thousandths of the largest node.
         minutes: of work that they lose, summed over the pods: since the last checkpoint of each, or since it runs.
-        policies: what the operator's policies add; it decides after the rank.
     """
 
     rank: int = 0

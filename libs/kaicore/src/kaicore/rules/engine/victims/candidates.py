@@ -165,13 +165,18 @@ class Candidates:
                 if whole:
                     parts.append((other, whole))
         all_members = tuple(other for _, part in parts for other in part)
-        cost = cost_of(
-            rank=sum(self._ranks[one.group.priority] for one, _ in parts),
-            ending=self._ending(all_members, shrinks=shrinks),
-            pods=len(all_members),
-            size=sum(self._session.pods.size_of(other) for other in all_members),
-            minutes=sum(minutes_lost(other, now=self._session.cycle_input.now) for other in all_members),
-            extra=sum(self._extra.get(one.group.key, 0) for one, _ in parts),
+        ending = self._ending(all_members, shrinks=shrinks)
+        now, size_of = self._session.cycle_input.now, self._session.pods.size_of
+        cost = sum(
+            cost_of(
+                rank=self._ranks[one.group.priority],
+                ending=ending,
+                pods=len(of_group),
+                size=sum(map(size_of, of_group)),
+                minutes=sum(minutes_lost(other, now=now) for other in of_group),
+                extra=self._extra.get(one.group.key, 0),
+            )
+            for one, of_group in parts
         )
         return VictimSet(tuple(parts), all_members, cost, shrinks)
 

@@ -2,11 +2,13 @@
 
 A cost is one integer, so that costs add up and compare. It has five figures, each above all that come after it:
 
-1. the rank of the priority among all candidates, times the severity of the end (`Ending`);
+1. the rank of the priority among all candidates: nothing of lower priority outweighs a pod of a higher one. A victim of
+   middle priority would only evict the lower ones in its turn;
 2. what the operator's policies add for the groups that the pods are of (`kaicore.policy.Policy.victims`);
-3. the number of pods that go;
-4. their size: of each pod its largest share of any resource of the largest node, in ten-thousandths, rounded up. Pod
-   slots do not count. So of two victims the smaller goes where both suffice;
+3. the size of the pods: of each its largest share of any resource of the largest node, in ten-thousandths, rounded up,
+   times the severity of the end (`Ending`). Pod slots do not count. Of pods of several priorities, these two figures
+   are compared for the highest first;
+4. the number of pods that go;
 5. the minutes of work that are lost, up to `MOST_MINUTES` for pods that go together: of each pod since its last
    checkpoint (`LAST_CHECKPOINT_ANNOTATION`), or since it runs.
 
@@ -139,8 +141,9 @@ def failures_text(left: int | None) -> str:
 
 MOST_MINUTES = 2**16 - 1
 #: A minute, and what is above it: each has room for the sum of many victims.
-_MINUTE, _SIZE, POD = 1, 2**24, 2**52
-_EXTRA, _RANK = 2**72, 2**96
+_MINUTE, POD, _SIZE = 1, 2**24, 2**52
+#: Above the sizes of one priority is what policies add to it, and above that the next higher priority.
+_EXTRA, _RANK_BITS = 2**48, 72
 
 #: Parts of the largest node in which sizes are counted.
 _PARTS = 10_000
@@ -159,25 +162,29 @@ class Ending(IntEnum):
 
 
 def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int, extra: int = 0) -> int:
-    """Return the cost of pods that go together.
+    """Return the cost of pods of one group that go together.
 
     Args:
-        rank: of the priority, 1 for the lowest; summed over the groups that they are of.
-        size: see `PodSizes`, summed over the pods.
+        rank: of the group's priority, 1 for the lowest.
+        size: see `PodSizes`, summed over the pods; a pod without any has the least.
         minutes: of work that they lose, summed over the pods.
-        extra: what policies add, summed over those groups.
+        extra: what policies add for the group.
     """
-    return rank * ending * _RANK + extra * _EXTRA + pods * POD + size * _SIZE + min(minutes, MOST_MINUTES) * _MINUTE
+    of_rank = extra * _EXTRA + max(size, pods) * ending << _RANK_BITS * (rank - 1)
+    return of_rank * _SIZE + pods * POD + min(minutes, MOST_MINUTES) * _MINUTE
 
 
 def cost_parts(cost: int) -> EvictionCost:
     """Return the figures of a cost, as the log records them."""
+    above = cost // _SIZE
+    rank = -(-above.bit_length() // _RANK_BITS)
+    by_rank = [above >> _RANK_BITS * below & (1 << _RANK_BITS) - 1 for below in range(rank)]
     return EvictionCost(
-        rank=cost // _RANK,
-        policies=cost % _RANK // _EXTRA,
-        pods=cost % _EXTRA // POD,
-        size=cost % POD // _SIZE,
-        minutes=cost % _SIZE // _MINUTE,
+        rank=rank,
+        policies=sum(one // _EXTRA for one in by_rank),
+        size=sum(one % _EXTRA for one in by_rank),
+        pods=cost % _SIZE // POD,
+        minutes=cost % POD // _MINUTE,
     )
 
 
