@@ -25,6 +25,7 @@ from psycopg import sql
 
 from tests.chaos.link import Link
 from tests.given.cluster.factory import pod
+from tests.given.doubles.stopped_clock import StoppedClock
 from tests.given.logs.new_events import new_event, unit
 
 _T = TypeVar("_T")
@@ -133,6 +134,22 @@ async def test_a_log_without_what_was_appended_takes_nothing_more_of_that_proces
         with pytest.raises(CorruptLog, match="event 3 was appended, and is not in the log any more"):
             await log.append("c1", [unit(new_event("node/f"))])
         assert (await log.head("c1")).position == (4 if grown else 2)
+
+
+async def test_a_clock_that_goes_back_by_more_than_minutes_is_said_once(
+    module_database_url: str, cluster_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = StoppedClock(now=7_200_000_000)
+    async with await PostgresLog.open(module_database_url, clock=clock) as log:
+        await log.append(cluster_name, [unit(new_event())])
+        clock.now = 3_600_000_000
+        for _ in range(2):
+            await log.append(cluster_name, [unit(new_event())])
+        assert [event.recorded_at for event in await log.read(cluster_name)] == [7_200_000_000] * 3
+    assert [record.getMessage() for record in caplog.records if "behind" in record.getMessage()] == [
+        f"cluster {cluster_name}: the clock of Postgres is 3600 s behind the log's last event, so every event is "
+        "recorded with that one's time until then: was the clock ahead, or is it behind now?"
+    ]
 
 
 async def test_what_the_server_refuses_of_one_caller_is_appended_for_the_others(

@@ -7,6 +7,8 @@ itself, against versions as after the calls before it, and one that is refused l
 """
 
 import asyncio
+import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +34,9 @@ CHANNEL = "kai_log"
 #: Calls are merged up to so many events, and bytes of their bodies; one call may have more.
 _BATCH_EVENTS, _BATCH_BYTES = 2000, 8 << 20
 
+#: Microseconds that the log's time may be ahead of the server's clock, and seconds between two lines that say so.
+_AHEAD_US, _SAY_AGAIN_S = 300_000_000, 600.0
+
 #: Both are sent as one message each. A pipeline of prepared statements takes 1.6 times the CPU here, and as much there.
 _TAIL = """
 BEGIN;
@@ -46,6 +51,8 @@ SELECT EXISTS (SELECT FROM event WHERE cluster = %(cluster)s AND position = %(po
     OR EXISTS (SELECT FROM seal WHERE cluster = %(cluster)s AND position >= %(position)s)
 """
 _END_STALLED = "SELECT kai_end_stalled(%s)"
+
+_log = logging.getLogger(__name__)
 
 Answer = list[UnitOutcome] | KaiError
 
@@ -82,6 +89,7 @@ class Appender:
         #: Where our last append ended, and the connections to servers that have it.
         self._end = Head()
         self._proven: WeakSet[Connection] = WeakSet()
+        self._said_ahead_at = -math.inf
         self._worker: asyncio.Task[None] | None = None
 
     async def append(self, call: Call) -> list[UnitOutcome]:
@@ -160,6 +168,8 @@ class Appender:
         tail, now = await self._tail(cursor, calls)
         if self._end.position and connection not in self._proven:
             await self._check_end(connection)
+        if tail.head.recorded_at > now + _AHEAD_US:
+            self._say_ahead(tail.head.recorded_at - now)
         for call in calls:
             try:
                 outcomes, new = tail.take(call, now=now)
@@ -194,6 +204,17 @@ class Appender:
                 "the database was restored to an older state, or a server took over that had not all of it"
             )
         self._proven.add(connection)
+
+    def _say_ahead(self, ahead_us: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._said_ahead_at >= _SAY_AGAIN_S:
+            self._said_ahead_at = now
+            _log.warning(
+                "cluster %s: the clock of Postgres is %d s behind the log's last event, so every event is recorded "
+                "with that one's time until then: was the clock ahead, or is it behind now?",
+                self._cluster,
+                ahead_us // 1_000_000,
+            )
 
     async def _tail(self, cursor: AsyncClientCursor[Any], calls: list[Call]) -> tuple[Tail, int]:
         """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
