@@ -1,7 +1,7 @@
 """Pods with claims that get devices in cycles: each device once, on the node that the pod gets."""
 
 import pytest
-from kaicore.rules.deciding.why import story_of
+from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.reasons.node import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
@@ -79,6 +79,15 @@ def test_pods_that_share_a_claim_share_its_devices_and_its_node() -> None:
     assert len(decisions) == 4
     assert len({one.node for one in decisions.values()}) == 1
     assert len({str(one.devices) for one in decisions.values()}) == 1
+
+
+def test_pod_has_its_reasons_when_the_same_cycle_gives_devices_to_a_claim_that_it_shares() -> None:
+    cluster = dra.devices(a1=1)
+    dra.add_claim(cluster, "shared")
+    large = dra.using(cluster, "shared", name="large", cpu=9)
+    dra.using(cluster, "shared", name="small")
+    assert [one.name for one in cluster.cycle().placements] == ["small"]
+    assert [reason.code for reason in pending_reasons(cluster.state.pods[large.uid], cluster.state)] == ["NodeTooSmall"]
 
 
 def test_pods_with_like_claims_of_their_own_are_one_class() -> None:

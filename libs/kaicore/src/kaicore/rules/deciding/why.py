@@ -12,7 +12,7 @@ from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.explain.waiting_reasons import single_start_kind, waiting_reasons
-from kaicore.rules.engine.placement.pod_class import recorded_key
+from kaicore.rules.engine.placement.pod_class import base_key, recorded_key
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
@@ -215,8 +215,15 @@ def pending_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
 
 
 def _class_key(entry: PodEntry, state: WorkView) -> str:
+    """Return under which class the reasons of a pod were recorded last.
+
+    What it uses may have changed since, such as a claim that it shares: until a cycle has looked at it again, that is
+    the class as which it was left waiting.
+    """
     reported = "" if entry.reported is None else entry.reported.pod_class
-    return recorded_key(state.class_of(entry).key, reported)
+    key = recorded_key(state.class_of(entry).key, reported)
+    is_known = key in state.reasons.by_class or base_key(reported) != base_key(key)
+    return key if is_known else reported
 
 
 def reasons_position(entry: PodEntry, state: WorkView) -> int:
