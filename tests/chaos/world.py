@@ -19,8 +19,7 @@ from typing import Any, Self
 
 import aiohttp
 import yaml
-from kai_cli.running.ports import Ports
-from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess
+from kai_cli.running.processes import KeptServer, Ports, ProcessSpec, SupervisedProcess
 from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.errors import KaiError
 from kaicore.kube.api.access import AccessSource, configured_access

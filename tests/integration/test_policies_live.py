@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-from kai_cli.policies.history import policy_steps
+from kai_cli.policies import policy_steps
 from kai_cli.trials.shadow_report import report_text
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, record_input
 from kaicore.analysis.ask.queries import Inquiry

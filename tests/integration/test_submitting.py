@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from kai_api.long_answers import LongAnswers
 from kai_api.main import make_app
-from kai_cli.asking.forecasts import calibration_command, start_command
 from kai_cli.sources.source import AnswerSource
-from kai_cli.trials.what_if_submit import submit_command
+from kai_cli.trials.before_submitting import calibration_command, start_command, submit_command
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.submission.start_forecasts import kept_calibration
 from kaicore.errors import unheard

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from kai_cli.running.ports import Ports
-from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess, Watch
+from kai_cli.running.processes import KeptServer, Ports, ProcessSpec, SupervisedProcess, Watch
 from kaicore.errors import EmbeddedServerError
 from kaicore.runtime.embedded import EmbeddedNats
 from kaicore.runtime.supervision import Child, Pauses, RotatedFile

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.kubelet.inventory import allocatable, available
+from kai_fleet.kubelet.kubelet import allocatable, available
 from kaicore.rules.numa.kubelet.verdict import Admitted
 
 from tests.fidelity.history import Knowledge, NodeHistory

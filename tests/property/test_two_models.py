@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.kubelet.inventory import allocatable, available
+from kai_fleet.kubelet.kubelet import allocatable, available
 from kai_fleet.kubelet.machine import members
 
 from tests.fidelity.judge import Judge

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
 from kai_fleet.kubelet.cpus import distributed, packed
-from kai_fleet.kubelet.inventory import allocatable, available
+from kai_fleet.kubelet.kubelet import allocatable, available
 from kai_fleet.kubelet.machine import CpuTopology, bits, from_cpulist, highest, lowest, members, to_cpulist
 
 from tests.given.examples import examples

@@ -7,7 +7,7 @@ import random
 import pytest
 from kai_apiserver.server import ApiServer
 from kai_fleet.fleet import Fleet
-from kai_fleet.kubelet.inventory import available
+from kai_fleet.kubelet.kubelet import available
 from kai_fleet.node.nrt import pods_fingerprint
 from kaicore.errors import ApiStatus
 

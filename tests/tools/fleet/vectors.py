@@ -17,7 +17,7 @@ from typing import Any
 
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
 from kai_fleet.kubelet.hints import Hints
-from kai_fleet.kubelet.inventory import ZoneMap, allocatable, available, held_by
+from kai_fleet.kubelet.kubelet import ZoneMap, allocatable, available, held_by
 from kai_fleet.kubelet.machine import bits, from_cpulist, members, to_cpulist
 
 from tests.given.shared_data import shared_path

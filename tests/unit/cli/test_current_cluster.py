@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from kai_cli.sources.current_cluster import clusters_at, look_in, one_cluster
 from kai_cli.sources.paths import DataDirectory
-from kai_cli.sources.source import AnswerSource
+from kai_cli.sources.source import AnswerSource, clusters_at, look_in, one_cluster
 from kaicore.errors import ConfigurationError, UnknownMoment
 
 from tests.given.servers.servers import scratch_directory

@@ -66,7 +66,7 @@ CHOIR = {
 #: What the copy of the library, the chart's script, the webhook and the commands make of it.
 REPORT = """
 import json, sys
-from kai_cli.asking.subjects import read_subject
+from kai_cli.asking.questions import read_subject
 from kai_cli.main import main
 from kai_cli.upkeep.webhook_certificates import configuration
 from kaicore.kube.kinds.table import KINDS, POD

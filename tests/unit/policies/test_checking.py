@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_cli.policies.trying import check as check_policy
+from kai_cli.trials.policy_trials import check as check_policy
 from kaicore.rules.engine.policies.builtin import BUILT_IN
 
 from tests.given.processes.kai_commands import kai

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from kai_cli.policies.listing import list_policies
-from kai_cli.policies.trying import check
+from kai_cli.policies import list_policies
+from kai_cli.trials.policy_trials import check
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook

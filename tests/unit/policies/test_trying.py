@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import pytest
-from kai_cli.policies.trying import trial_text, with_policy
 from kai_cli.sources.policies import policy_of
+from kai_cli.trials.policy_trials import trial_text, with_policy
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from kai_cli.trials.before_submitting import group_text
 from kai_cli.trials.simulate import render_table
-from kai_cli.trials.what_if_submit import group_text
 from kaicore.analysis.trial.dispatching import TriedDispatch, named_dispatch, queue_sums, try_dispatches
 from kaicore.analysis.trial.simulation import Located, read_world, simulate
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text

@@ -19,17 +19,15 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
-from kai_cli.asking.questions import time_of, with_forecasts
-from kai_cli.asking.subjects import check_subjects, read_subject
+from kai_cli.asking.questions import check_subjects, read_subject, time_of, with_forecasts
 from kai_cli.asking.why_page import why_text
 from kai_cli.history.exporting import moments_of
 from kai_cli.history.replaying import PolicySources, replayed, report_lines
 from kai_cli.history.report import report_from, report_rows, report_text
 from kai_cli.output import listing_text
 from kai_cli.sources.answers import Answers, open_answers
-from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import opened_source
-from kai_cli.sources.source import AnswerSource
+from kai_cli.sources.source import AnswerSource, one_cluster
 from kai_cli.trials.what_if_history import compared_history, comparison_text
 from kaicore.analysis.ask.answers import Listing, RowSelection, Why, inapplicable_filters
 from kaicore.analysis.ask.hours.report import ReportQuestion, UsageReport, read_prices

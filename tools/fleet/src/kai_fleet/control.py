@@ -33,7 +33,7 @@ from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute, Route
 
 from kai_fleet.fleet import Fleet
-from kai_fleet.kubelet.inventory import available, held_by
+from kai_fleet.kubelet.kubelet import available, held_by
 from kai_fleet.kubelet.machine import members, to_cpulist
 from kai_fleet.node.runtime import NodeRuntime
 

@@ -24,7 +24,7 @@ from kaicore.errors import InvalidObject, InvalidQuantity
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
 from kai_fleet.kubelet.cpus import exclusive_cpus, packed
 from kai_fleet.kubelet.hints import NO_AFFINITY, Affinity
-from kai_fleet.kubelet.inventory import Held, held_by
+from kai_fleet.kubelet.kubelet import Held, held_by
 from kai_fleet.kubelet.machine import MEMORY, TopologyPolicy, TopologyScope, bits, is_memory_type, members
 from kai_fleet.kubelet.pod import AdmissionError
 from kai_fleet.kubelet.quantity import parse_amount

@@ -39,12 +39,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from kai_cli.asking.forecasts import starts_of
-from kai_cli.asking.questions import time_of, with_forecasts
+from kai_cli.asking.questions import check_subjects, read_subject, time_of, with_forecasts
 from kai_cli.asking.status import stack_status
-from kai_cli.asking.subjects import check_subjects, read_subject
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
 from kai_cli.sources.source import AnswerSource
+from kai_cli.trials.before_submitting import starts_of
 
 #: An answer: `answer` in words, `facts` as data, `restsOn`, `shownBy`, `data`.
 Cited = dict[str, Any]

@@ -10,8 +10,7 @@ from kaicore.analysis.ask.answers import KINDS, ClusterSummary, DiffAnswer, Diff
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
-from kai_cli.asking.questions import WORDS, Kind, NamespaceFlag, get
-from kai_cli.asking.subjects import check_subjects
+from kai_cli.asking.questions import WORDS, Kind, NamespaceFlag, check_subjects, get
 from kai_cli.output import OutputFlag, as_of, print_answers
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.source import ANY_ANSWER, GIVEN, AnswerSource, AtFlag, SourceFlags

@@ -1,19 +1,22 @@
 """`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise.
 
 With `--watch` a list goes on: printed once, and then what is new, has changed or is gone, as kubectl does.
-`kai priority` lists the order of waiting groups and its reasons, as `sprio` has them.
+`kai priority` lists the order of waiting groups and its reasons, as `sprio` has them. A subject is written as `NAME`,
+`NAMESPACE/NAME`, `job/NAME`, `queue/NAME`, …; an unknown one is reported, as kubectl does.
 """
 
 import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import msgspec
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 from kaicore.analysis.ask.answers import (
+    KIND_CALLED,
     CycleRow,
     GpuHolders,
     GroupRow,
@@ -28,7 +31,6 @@ from kaicore.analysis.ask.answers import (
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
-from kai_cli.asking.subjects import check_subjects, read_subject
 from kai_cli.asking.why_page import why_text
 from kai_cli.output import (
     Output,
@@ -46,6 +48,88 @@ from kai_cli.output import (
 )
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.source import ANY_ANSWER, GIVEN, AnswerSource, AtFlag, SourceFlags
+
+#: Kinds with objects outside namespaces.
+_CLUSTER_WIDE = frozenset({"Queue", "ClusterQueue", "Cohort", "Node", "Dispatch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject of a question; `namespace` is empty for objects without one."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def read_subject(text: str, namespace: str | None) -> Subject:
+    """Read what a question is about.
+
+    If the part before `/` is a kind, it is read as a kind (`job/train`, as in kubectl, with or without its API group);
+    any other is a namespace. Raises ConfigurationError: there is no such kind, or too much or nothing is named.
+
+    Args:
+        text: `NAME`, `NAMESPACE/NAME`, `KIND/NAME` or `KIND/NAMESPACE/NAME`.
+        namespace: as named by its flag; then no part of `text` is one.
+    """
+    *before, name = text.split("/")
+    kind = "Pod"
+    if before and (before[0].partition(".")[0].lower() in KIND_CALLED):
+        kind = KIND_CALLED[before.pop(0).partition(".")[0].lower()]
+    elif len(before) > 1:
+        raise ConfigurationError(
+            f"{text}: no kind {before[0]!r} is known{did_you_mean(before[0].lower(), KIND_CALLED)}"
+        )
+    elif before and namespace is not None:
+        raise ConfigurationError(f"{text}: is in namespace {before[0]!r}, and --namespace says {namespace!r}")
+    if not name or len(before) > 1 or not all(before):
+        raise ConfigurationError(f"{text!r}: name NAMESPACE/NAME, or KIND/NAME such as job/train or queue/team-a")
+    if kind in _CLUSTER_WIDE:
+        if before and kind == "Queue":
+            # As the model names Kueue's: `ClusterQueue/x`, `ns/x`.
+            return Subject(kind, "", "/".join((*before, name)))
+        if before:
+            raise ConfigurationError(f"{text}: a {kind} is in no namespace")
+        return Subject(kind, "", name)
+    return Subject(kind, before[0] if before else namespace or "default", name)
+
+
+async def check_subjects(
+    answers: Answers, clusters: Sequence[str], kind: str, wanted: RowSelection, *, at: str = ""
+) -> None:
+    """Look whether what a selection names is there: the thing itself, its queue, its node.
+
+    A queue or node that is gone, or never was, but that pods name, is no stranger.
+    Raises UnknownSubject: in none of the clusters.
+
+    Args:
+        at: as of which moment; empty for the log's end.
+    """
+    if wanted.name:
+        await _check(answers, clusters, kind, wanted.name, RowSelection(namespace=wanted.namespace), at=at)
+    if wanted.queue and not await _any(answers, clusters, "pods", RowSelection(queue=wanted.queue, limit=1), at=at):
+        await _check(answers, clusters, "queues", wanted.queue, RowSelection(), at=at)
+    if wanted.node and not await _any(answers, clusters, "pods", RowSelection(node=wanted.node, limit=1), at=at):
+        await _check(answers, clusters, "nodes", wanted.node, RowSelection(), at=at)
+
+
+async def _any(answers: Answers, clusters: Sequence[str], kind: str, wanted: RowSelection, *, at: str) -> bool:
+    for cluster in clusters:
+        if (await answers.listing(cluster, kind, wanted, at=at)).total:
+            return True
+    return False
+
+
+async def _check(
+    answers: Answers, clusters: Sequence[str], kind: str, name: str, among: RowSelection, *, at: str
+) -> None:
+    if await _any(answers, clusters, kind, RowSelection(namespace=among.namespace, name=name, limit=1), at=at):
+        return
+    rows = [row for cluster in clusters for row in (await answers.listing(cluster, kind, among, at=at)).rows]
+    names = {row.cycle if isinstance(row, CycleRow) else row.name for row in rows}
+    where = f" in namespace {among.namespace!r}" if among.namespace else ""
+    raise UnknownSubject(f"{kind[:-1]} {name!r} not found{where}{did_you_mean(name, names)}")
+
 
 #: Seconds that one wait for news lasts.
 _WAIT_S = 30.0

@@ -30,8 +30,7 @@ from kai_cli.asking.questions import time_of
 from kai_cli.output import OutputFlag, print_answer, print_answers, table
 from kai_cli.running.load import Loader
 from kai_cli.sources.answers import ask_each, open_answers
-from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.source import ANY_ANSWER, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AtFlag, SourceFlags, one_cluster
 
 _AHEAD = re.compile(r"\+(.+)")
 

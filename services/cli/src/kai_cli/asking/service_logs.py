@@ -15,8 +15,8 @@ from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
 
 from kai_cli.output import Output, OutputFlag
-from kai_cli.sources.current_cluster import current_cluster
 from kai_cli.sources.paths import DataDirectory, data_directory
+from kai_cli.sources.source import current_cluster
 
 #: Seconds between two looks at a file that is followed: its growth sets no event.
 _LOOK_S = 0.2

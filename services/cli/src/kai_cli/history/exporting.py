@@ -21,9 +21,8 @@ from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 
 from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_data, table
-from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
-from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag
+from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag, one_cluster
 
 
 def moments_of(begin: str, to: str) -> tuple[Moment | None, Moment | None]:

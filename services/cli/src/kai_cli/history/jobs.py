@@ -14,9 +14,8 @@ from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.history.report import ReportOutput, print_rows
 from kai_cli.output import Progress, print_data, table
 from kai_cli.sources.answers import named_api
-from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_cluster_log
-from kai_cli.sources.source import ANY_ANSWER, AnswerSource, FromFlag, SourceFlags, ToFlag
+from kai_cli.sources.source import ANY_ANSWER, AnswerSource, FromFlag, SourceFlags, ToFlag, one_cluster
 
 
 def history(

@@ -31,9 +31,8 @@ from kaicore.runtime.policies.loading import load_source
 
 from kai_cli.history.exporting import moments_of
 from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_answers, table
-from kai_cli.sources.current_cluster import look_in, one_cluster
 from kai_cli.sources.log_access import open_log, opened_source
-from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag
+from kai_cli.sources.source import ANY_LOG, FromFlag, LogSource, LogSourceFlags, ToFlag, look_in, one_cluster
 
 #: What a part tells: how far it is, its report, or why there is none.
 _Message = int | ReplayReport | str

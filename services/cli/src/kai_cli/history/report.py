@@ -24,9 +24,17 @@ from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table, warn
 from kai_cli.sources.answers import named_api
-from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_cluster_log, open_log_as_owner
-from kai_cli.sources.source import ANY_ANSWER, ANY_LOG, AnswerSource, FromFlag, LogSourceFlags, SourceFlags, ToFlag
+from kai_cli.sources.source import (
+    ANY_ANSWER,
+    ANY_LOG,
+    AnswerSource,
+    FromFlag,
+    LogSourceFlags,
+    SourceFlags,
+    ToFlag,
+    one_cluster,
+)
 
 ReportOutput = Annotated[
     Literal["table", "json", "yaml", "csv", "parquet"],

@@ -16,9 +16,8 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered
 
 from kai_cli.running.clusters import Kubeconfigs, absolute_kubeconfigs, register
-from kai_cli.running.ports import Ports
 from kai_cli.running.preflight import check_database, check_nats
-from kai_cli.running.processes import ProcessSpec, SupervisedProcess
+from kai_cli.running.processes import Ports, ProcessSpec, SupervisedProcess
 from kai_cli.running.stack import node_secret
 from kai_cli.running.up import interruption, print_line
 from kai_cli.sources.paths import check_cluster_name, data_directory

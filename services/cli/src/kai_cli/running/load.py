@@ -14,9 +14,9 @@ from kaicore.spelling import did_you_mean
 
 from kai_cli.output import Progress
 from kai_cli.running.up import first_error, print_line
-from kai_cli.sources.current_cluster import current_cluster
 from kai_cli.sources.manifests import Manifest, read_manifests
 from kai_cli.sources.paths import data_directory
+from kai_cli.sources.source import current_cluster
 
 #: Requests under way at once.
 _AT_ONCE = 32

@@ -19,8 +19,7 @@ from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.supervision import Child, last_lines_of
 
 from kai_cli.running.hints import kubectl
-from kai_cli.running.ports import Ports
-from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess, sharing
+from kai_cli.running.processes import KeptServer, Ports, ProcessSpec, SupervisedProcess, sharing
 from kai_cli.sources.api_requests import ApiUnreachable, login_address
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.upkeep.keys import ApiAccess

@@ -32,8 +32,7 @@ from kaicore.analysis.ask.topology.answers import TopologiesAnswer, TopologyQues
 from kaicore.errors import UnknownSubject
 
 from kai_cli.sources.api_requests import ANSWER_S, LONG_ANSWER_S, ApiUnreachable, request_api
-from kai_cli.sources.current_cluster import clusters_at, look_in
-from kai_cli.sources.source import AnswerSource
+from kai_cli.sources.source import AnswerSource, clusters_at, look_in
 
 if TYPE_CHECKING:
     from kaicore.analysis.ask.counterfactuals.drains import DrainPlan
@@ -273,7 +272,7 @@ async def named_api(source: AnswerSource) -> tuple[ApiAnswers, list[str]]:
 async def open_answers(
     source: AnswerSource, *at: str, since: str = "", once: bool = True
 ) -> AsyncIterator[tuple[Answers, list[str]]]:
-    """Yield who answers, and the clusters that are meant (`kai_cli.sources.current_cluster`).
+    """Yield who answers, and the clusters that are meant (`kai_cli.sources.source`).
 
     Args:
         at: moments of the question; a cluster without them in its log is left out.

@@ -20,9 +20,8 @@ from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.embedded import EmbeddedPostgres, embedded_url_of
 
 from kai_cli.output import Progress
-from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.paths import LOOK_S, PATIENCE_S, DataDirectory, data_directory, try_lock
-from kai_cli.sources.source import AnswerSource, LogSource
+from kai_cli.sources.source import AnswerSource, LogSource, one_cluster
 
 if TYPE_CHECKING:
     from kaicore.analysis.ask.queries import Inquiry

@@ -17,7 +17,6 @@ from kaicore.spelling import did_you_mean
 
 from kai_cli.output import OutputFlag, Progress, print_answer, table, warn
 from kai_cli.sources.answers import named_api
-from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.policies import book_of
 from kai_cli.sources.source import (
@@ -29,6 +28,7 @@ from kai_cli.sources.source import (
     LogSourceFlags,
     SourceFlags,
     ToFlag,
+    one_cluster,
 )
 from kai_cli.trials.what_if_history import comparison_text, write_page
 

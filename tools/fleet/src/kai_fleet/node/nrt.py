@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 from kai_fleet.kubelet import Kubelet, Pod
-from kai_fleet.kubelet.inventory import Held, ZoneMap, allocatable, held_by, subtract_held
+from kai_fleet.kubelet.kubelet import Held, ZoneMap, allocatable, held_by, subtract_held
 from kai_fleet.kubelet.machine import members
 from kai_fleet.profiles.nodes import NodeSpec
 

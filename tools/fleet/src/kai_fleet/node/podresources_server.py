@@ -24,7 +24,7 @@ from kaicore.kube.wire import podresources as api
 
 from kai_fleet.kubelet import Kubelet, Machine, Pod
 from kai_fleet.kubelet.devices import DevicePool
-from kai_fleet.kubelet.inventory import Held, allocatable_cpus, held_by
+from kai_fleet.kubelet.kubelet import Held, allocatable_cpus, held_by
 from kai_fleet.kubelet.machine import members, to_cpulist
 from kai_fleet.node.agent import Agent
 from kai_fleet.node.runtime import NodeRuntime

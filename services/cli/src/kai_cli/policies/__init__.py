@@ -1,1 +1,0 @@
-"""Policies of one's own: listed, checked and tried (`kai policy`)."""
