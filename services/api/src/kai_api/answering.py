@@ -92,11 +92,11 @@ def status_of(error: KaiError) -> int:
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
 
 
-#: Where an operation names its answer until it is described: schemas take half of the time in which routes are made,
-#: and few ask for `/openapi.json`.
-_ANSWER = "x-answer"
-#: Answers of handlers, by the handlers' names.
-_answers: dict[str, object] = {}
+#: Where an operation names its answer and its body until it is described: schemas take half of the time in which routes
+#: are made, and few ask for `/openapi.json`.
+_ANSWER, _BODY = "x-answer", "x-body"
+#: Answers by the names of handlers, and bodies by their own.
+_described: dict[str, object] = {}
 
 _REFERENCE = "#/components/schemas/{name}"
 
@@ -115,11 +115,17 @@ class AnswerRouter(APIRouter):
         answer = _answer_of(get_type_hints(endpoint).get("return"))
         if answer is not None:
             name = f"{endpoint.__module__}.{endpoint.__qualname__}"
-            _answers[name] = answer
+            _described[name] = answer
             endpoint = _encoding(endpoint)
             options["response_model"] = None
-            options["openapi_extra"] = {_ANSWER: name}
+            options["openapi_extra"] = {**(options.get("openapi_extra") or {}), _ANSWER: name}
         super().add_api_route(path, endpoint, **options)
+
+
+def asking(body: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the `openapi_extra` of a route that decodes its body as this."""
+    _described[body.__name__] = body
+    return {_BODY: body.__name__}
 
 
 def _answer_of(annotation: Any) -> object:
@@ -185,12 +191,15 @@ def _description(app: FastAPI) -> dict[str, Any]:
     (problem,), components = msgspec.json.schema_components([Problem], ref_template=_REFERENCE)
     for operation in _operations(document):
         responses = operation["responses"]
-        if name := operation.pop(_ANSWER, None):
-            (schema,), its = msgspec.json.schema_components(
-                [_answers[name]], schema_hook=_anything, ref_template=_REFERENCE
-            )
-            components |= its
-            responses["200"]["content"] = {"application/json": {"schema": schema}}
+        for of, described in ((_ANSWER, responses["200"]), (_BODY, operation.setdefault("requestBody", {}))):
+            if name := operation.pop(of, None):
+                (schema,), its = msgspec.json.schema_components(
+                    [_described[name]], schema_hook=_anything, ref_template=_REFERENCE
+                )
+                components |= its
+                described["content"] = {"application/json": {"schema": schema}}
+        if not operation["requestBody"]:
+            del operation["requestBody"]
         responses.pop("422", None)
         responses["default"] = {"description": "Error", "content": {"application/json": {"schema": problem}}}
         operation["security"] = [{"key": []}, {"session": []}]

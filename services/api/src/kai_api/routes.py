@@ -60,7 +60,7 @@ from kaicore.errors import ConfigurationError, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 
-from kai_api.answering import HIDDEN, AnswerRouter, encoded
+from kai_api.answering import HIDDEN, AnswerRouter, asking, encoded
 from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders, seen_namespaces, seen_of_hub
 from kai_api.events import PositionQuery
 from kai_api.long_answers import (
@@ -194,33 +194,6 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
 #: Bytes of a question at most: it is an argument of the process that answers.
 _MOST_BYTES = 100_000
 
-WHAT_IF_DESCRIBED: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "A window, and what is to be different; a patch is the text of a file (docs/how-to/what-if.md)",
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "from": {"type": "string"},
-                        "to": {"type": "string"},
-                        "settings": {"type": "array", "items": {"type": "string"}},
-                        "patches": {
-                            "type": "array",
-                            "items": {
-                                "type": "object",
-                                "properties": {"name": {"type": "string"}, "text": {"type": "string"}},
-                                "required": ["name", "text"],
-                            },
-                        },
-                    },
-                }
-            }
-        },
-    }
-}
-
 #: The report's styles are in it; nothing else is allowed.
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
@@ -296,7 +269,7 @@ def make_long_router(  # long: a route each
         """Check the log's chain, its gaps and its promises."""
         return await ask(Question.AUDIT, cluster, request)
 
-    @router.post("/v1/clusters/{cluster}/what-if", openapi_extra=WHAT_IF_DESCRIBED)
+    @router.post("/v1/clusters/{cluster}/what-if", openapi_extra=asking(HistoryQuestion))
     async def what_if(cluster: str, request: Request, format: Literal["json", "html"] = "json") -> Response:  # noqa: A002
         """Simulate a window of history again with something different, and compare what comes of it."""
         question = read_question(await request.body())
@@ -627,15 +600,6 @@ def _seen(group: SubmittedGroup, view: View) -> SubmittedGroup:
     return msgspec.structs.replace(group, evictions=evictions)
 
 
-INPUT_DESCRIBED: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "name, value (null takes it away), node (none: the cluster), request (a name to repeat it by)",
-        "content": {"application/json": {"schema": {"type": "object"}}},
-    }
-}
-
-
 def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> AnswerRouter:
     """Make the routes. `recording`: the log, as a role that may append such facts; None where nobody may."""
     router = AnswerRouter()
@@ -645,7 +609,7 @@ def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> A
         """List the facts from outside that policies may look at."""
         return input_rows((await inquiry.state_at(cluster, at)).policy_inputs)
 
-    @router.post("/v1/clusters/{cluster}/policy-inputs", openapi_extra=INPUT_DESCRIBED)
+    @router.post("/v1/clusters/{cluster}/policy-inputs", openapi_extra=asking(PolicyInputRequest))
     @for_recorders
     async def record(cluster: str, request: Request) -> PolicyInputRow:
         """Record a fact from outside for policies; a request that names itself may come again."""
