@@ -11,8 +11,8 @@ from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.postgres import PostgresLog
 
 from kai_cli.asking.questions import NamespaceFlag
-from kai_cli.history.report import ReportOutput, print_rows
-from kai_cli.output import Progress, print_data, table
+from kai_cli.history.report import ReportOutput, print_report
+from kai_cli.output import Progress, table
 from kai_cli.sources.answers import named_api
 from kai_cli.sources.log_access import open_cluster_log
 from kai_cli.sources.source import ANY_ANSWER, AnswerSource, FromFlag, SourceFlags, ToFlag, one_cluster
@@ -50,13 +50,12 @@ def history(
     answer = asyncio.run(_history(source, wanted))
     if job and not answer.items:
         raise UnknownSubject(f"cluster {answer.cluster}: no job {job} up to position {answer.position}")
-    match output:
-        case "table":
-            print(history_text(answer, by_attempts=bool(job)))
-        case "csv" | "parquet":
-            print_rows(*history_rows(answer, by_attempts=bool(job)), output)
-        case _:
-            print_data(answer, output)
+    print_report(
+        answer,
+        output,
+        lambda: history_text(answer, by_attempts=bool(job)),
+        lambda: history_rows(answer, by_attempts=bool(job)),
+    )
 
 
 _HEAD = (

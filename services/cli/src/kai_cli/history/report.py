@@ -4,7 +4,7 @@ import asyncio
 import csv
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import read_file
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table, warn
+from kai_cli.output import OutputFlag, Progress, print_answer, table, warn
 from kai_cli.sources.answers import named_api
 from kai_cli.sources.log_access import open_cluster_log, open_log_as_owner
 from kai_cli.sources.source import (
@@ -68,13 +68,7 @@ def show(
     if answer.unpriced:
         models = ", ".join(model or "GPUs without a model" for model in answer.unpriced)
         warn([f"no price for {models}: what held them has no cost"])
-    match output:
-        case "table":
-            print(report_text(answer))
-        case "csv" | "parquet":
-            print_rows(*report_rows(answer), output)
-        case _:
-            print_data(answer, output)
+    print_report(answer, output, lambda: report_text(answer), lambda: report_rows(answer))
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
@@ -190,15 +184,25 @@ def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:,.0f} s"
 
 
-def print_rows(head: Sequence[str], rows: Sequence[Sequence[object]], output: Literal["csv", "parquet"]) -> None:
-    """Print rows as CSV, or as a Parquet file.
+def print_report(
+    answer: object,
+    output: ReportOutput,
+    text: Callable[[], str],
+    rows: Callable[[], tuple[list[str], list[list[object]]]],
+) -> None:
+    """Print a report as `print_answer` does; or its rows below their head, as CSV or as a Parquet file.
 
     Raises ConfigurationError: what Parquet is written with is not installed, or a terminal would get it.
     """
+    match output:
+        case "table" | "json" | "yaml":
+            print_answer(answer, output, text)
+            return
+    head, found = rows()
     if output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(head)
-        writer.writerows(rows)
+        writer.writerows(found)
         return
     try:
         # Other reports do without the package.
@@ -208,7 +212,7 @@ def print_rows(head: Sequence[str], rows: Sequence[Sequence[object]], output: Li
         raise ConfigurationError("pyarrow is not installed: pip install 'kai-ledger[parquet]'") from error
     if sys.stdout.isatty():
         raise ConfigurationError("-o parquet: a terminal does not show it: > FILE.parquet")
-    columns = dict(zip(head, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(head, ())
+    columns = dict(zip(head, zip(*found, strict=True), strict=True)) if found else dict.fromkeys(head, ())
     pq.write_table(pa.table({name: list(column) for name, column in columns.items()}), pa.PythonFile(sys.stdout.buffer))
 
 

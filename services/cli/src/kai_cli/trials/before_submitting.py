@@ -3,28 +3,26 @@
 `kai what-if submit`, `kai what-if start`, and `kai what-if calibration`: how often such forecasts came true.
 """
 
-import asyncio
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart
+from kaicore.analysis.ask.answers import CalibrationAnswer
 from kaicore.analysis.trial.simulation.manifest_text import Located
 from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup, SubmittedPod
 from kaicore.errors import ConfigurationError
 from kaicore.rules.events.reasons.base import plural
 
-from kai_cli.asking.questions import NamespaceFlag, Subject, read_subject, with_forecasts
+from kai_cli.asking.questions import NamespaceFlag, read_subject, with_forecasts
 from kai_cli.output import OutputFlag, Progress, as_of, print_answers, print_each, table, warn
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.manifests import check_submitted, read_files
-from kai_cli.sources.source import ANY_ANSWER, AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import ANY_ANSWER, AtFlag, SourceFlags
 
 if TYPE_CHECKING:
     from kaicore.analysis.ask.queries import Inquiry
@@ -38,7 +36,7 @@ _MOST_PODS = 20
 _MOST_OTHERS = 3
 
 
-def submit_command(
+async def submit_command(
     # For `-`, which is no option.
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     at: AtFlag = "",
@@ -57,7 +55,10 @@ def submit_command(
     if not reading.objects:
         problems = "\n     ".join(map(str, reading.problems)) or "no Kubernetes objects in these files"
         raise ConfigurationError(problems)
-    answers = asyncio.run(_submit(source, reading.objects, at))
+    async with open_answers(source, at) as (asked, clusters):
+        if not clusters:
+            raise ConfigurationError("the log is empty: there is no cluster to submit to")
+        answers = await _submit(asked, clusters, reading.objects, at)
     answers = [
         msgspec.structs.replace(answer, problems=[*map(str, reading.problems), *answer.problems]) for answer in answers
     ]
@@ -65,17 +66,14 @@ def submit_command(
     return 0 if any(answer.good for answer in answers) else 1
 
 
-async def _submit(source: AnswerSource, objects: Sequence[Located], at: str) -> list[SubmitAnswer]:
-    async with open_answers(source, at) as (answers, clusters):
-        if not clusters:
-            raise ConfigurationError("the log is empty: there is no cluster to submit to")
-        if isinstance(answers, ApiAnswers):
-            return [await _by_api(answers, cluster, objects, at) for cluster in clusters]
-        # Folding needs the engine, NumPy and the database's driver.
-        from kaicore.analysis.trial.submission.submit import Submissions  # noqa: PLC0415
+async def _submit(answers: Answers, clusters: Sequence[str], objects: Sequence[Located], at: str) -> list[SubmitAnswer]:
+    if isinstance(answers, ApiAnswers):
+        return [await _by_api(answers, cluster, objects, at) for cluster in clusters]
+    # Folding needs the engine, NumPy and the database's driver.
+    from kaicore.analysis.trial.submission.submit import Submissions  # noqa: PLC0415
 
-        submissions = Submissions(answers)
-        return [await submissions.submit(cluster, objects, at=at) for cluster in clusters]
+    submissions = Submissions(answers)
+    return [await submissions.submit(cluster, objects, at=at) for cluster in clusters]
 
 
 async def _by_api(answers: ApiAnswers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
@@ -147,7 +145,7 @@ def _gpus_text(pod: SubmittedPod) -> str:
     return "" if isinstance(pod.gpus, msgspec.UnsetType) else ", ".join(part.text for part in pod.gpus)
 
 
-def start_command(
+async def start_command(
     subject: str,
     /,
     *,
@@ -162,28 +160,24 @@ def start_command(
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang.
         namespace: where the subject names none; by default default.
     """
-    answers = asyncio.run(ask_each(source, at, partial(starts_of, subject=read_subject(subject, namespace), at=at)))
-    print_each(answers, output, _starts_text, at=at)
+    about = read_subject(subject, namespace)
+
+    async def ask(answers: Answers, cluster: str) -> StartsAnswer:
+        return await with_forecasts(answers).starts(cluster, about.kind, about.namespace, about.name, at=at)
+
+    print_each(await ask_each(source, at, ask), output, _starts_text, at=at)
 
 
 def _starts_text(answer: StartsAnswer) -> str:
-    lines = [_start_line(group) for group in answer.groups] or ["nothing of it waits"]
+    lines = [
+        f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}: {group.text}" for group in answer.groups
+    ] or ["nothing of it waits"]
     return "\n".join(lines if answer.calibration is None else [*lines, answer.calibration.text])
 
 
-async def starts_of(answers: Answers, cluster: str, subject: Subject, at: str = "") -> StartsAnswer:
-    """Return when what waits of a subject is likely to start; `at` is a moment, empty for the log's end.
-
-    Raises UnknownSubject: nothing is called so.
-    """
-    return await with_forecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
-
-
-def _start_line(group: GroupStart) -> str:
-    return f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}: {group.text}"
-
-
-def calibration_command(*, renew: bool = False, source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table") -> None:
+async def calibration_command(
+    *, renew: bool = False, source: SourceFlags = ANY_ANSWER, output: OutputFlag = "table"
+) -> None:
     """Say how often forecasts of starts came true, measured on the log itself.
 
     Up to 200 groups that waited are forecast again, each from the state and the history as of then, and compared with
@@ -192,7 +186,15 @@ def calibration_command(*, renew: bool = False, source: SourceFlags = ANY_ANSWER
     Args:
         renew: measure it anew.
     """
-    answers = asyncio.run(_measure(source, renew=renew))
+    async with open_answers(source) as (asked, clusters):
+        if not clusters:
+            raise ConfigurationError("the log is empty: there is no cluster")
+        answers = [
+            await asked.calibration(cluster, renew=renew)
+            if isinstance(asked, ApiAnswers)
+            else await _calibration(asked, cluster, renew=renew)
+            for cluster in clusters
+        ]
     print_answers(
         answers, output, lambda: "\n".join(line for one in answers for line in _calibration_lines(one, answers))
     )
@@ -204,18 +206,6 @@ def _calibration_lines(answer: CalibrationAnswer, answers: Sequence[CalibrationA
         yield f"{answer.undecided} more wait still, and not yet longer than forecast"
     if answer.left_out:
         yield f"{answer.left_out} of the sample were left out, because of what they cost"
-
-
-async def _measure(source: AnswerSource, *, renew: bool) -> list[CalibrationAnswer]:
-    async with open_answers(source) as (answers, clusters):
-        if not clusters:
-            raise ConfigurationError("the log is empty: there is no cluster")
-        return [
-            await answers.calibration(cluster, renew=renew)
-            if isinstance(answers, ApiAnswers)
-            else await _calibration(answers, cluster, renew=renew)
-            for cluster in clusters
-        ]
 
 
 async def _calibration(answers: "Inquiry", cluster: str, *, renew: bool) -> CalibrationAnswer:
