@@ -173,13 +173,9 @@ def report_status(node: NodeRuntime, *, whole: bool = False) -> None:
 
 async def ensure_lease_namespace(client: KubeClient) -> None:
     """Create the namespace of Leases where an API server comes without it."""
-    try:
-        await client.get(f"/api/v1/namespaces/{LEASE_NAMESPACE}")
-    except ApiStatus as error:
-        if error.code != 404:
-            return
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}
-        await _create(client, "/api/v1/namespaces", body)
+    path = "/api/v1/namespaces"
+    if await _is_missing(client, f"{path}/{LEASE_NAMESPACE}"):
+        await _create(client, path, {"metadata": {"name": LEASE_NAMESPACE}})
 
 
 async def ensure_crd(client: KubeClient, *, install: bool) -> None:
@@ -187,12 +183,8 @@ async def ensure_crd(client: KubeClient, *, install: bool) -> None:
 
     Raises ConfigurationError: it does not, and `install` is False or it does not allow that.
     """
-    try:
-        await client.list_page(NRT_PATH, limit=1)
+    if not await _is_missing(client, f"{NRT_PATH}?limit=1"):
         return
-    except ApiStatus as error:
-        if error.code != 404:
-            return
     if not install:
         raise ConfigurationError("the API server does not know NodeResourceTopology: install its CRD (--install-crds)")
     await _create(client, _CRDS, load_yaml(shipped_crds()[_CRD_FILE]))
@@ -201,16 +193,21 @@ async def ensure_crd(client: KubeClient, *, install: bool) -> None:
 
 async def ensure_requests(client: KubeClient, *, install: bool) -> None:
     """Install the CRD of ProvisioningRequests where the API server lacks it, if that is wanted."""
+    if install and await _is_missing(client, _REQUEST_GROUP):
+        await _create(client, _CRDS, load_yaml(shipped_crds()[_REQUEST_CRD_FILE]))
+
+
+async def _is_missing(client: KubeClient, path: str) -> bool:
+    """Return whether the API server says that nothing is there; not where it says anything else."""
     try:
-        await client.get(_REQUEST_GROUP)
+        await client.get(path)
     except ApiStatus as error:
-        if error.code == 404 and install:
-            await _create(client, _CRDS, load_yaml(shipped_crds()[_REQUEST_CRD_FILE]))
+        return error.code == 404
+    return False
 
 
 async def _create(client: KubeClient, path: str, body: dict[str, Any]) -> None:
     try:
-        await client.post(path, body)
+        await client.ensure(path, body)
     except ApiStatus as error:
-        if error.code != 409:
-            raise ConfigurationError(f"{path}: {error}") from error
+        raise ConfigurationError(f"{path}: {error}") from error

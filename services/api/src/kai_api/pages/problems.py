@@ -51,10 +51,6 @@ def _listed(names: Collection[str], words: tuple[str, str], where: tuple[str, st
     return Problem(text, where[:1], (("state", where[1]),))
 
 
-def _not_ready(state: FleetView) -> set[str]:
-    return set(state.node_readiness.not_ready_since)
-
-
 def _silent(state: FleetView) -> set[str]:
     """Return the nodes with pods that have run for long, and that no exporter has observed."""
     after = state.recorded_at - state.config().unobserved_after_us
@@ -77,27 +73,24 @@ def _swallowing(state: FleetView) -> set[str]:
     return {node for node, count in counts.items() if node and count >= _SWALLOWS}
 
 
-def _suspect(state: FleetView) -> set[str]:
-    return {one.suspected.node for one in state.node_trials.suspects.values()}
-
-
-def _exposed(state: FleetView) -> set[str]:
-    return {group.opened.node for group in state.shared_gpus.exposed}
-
-
-def _misaligned(state: FleetView) -> set[str]:
-    return {state.pods[uid].node for uid in state.misaligned}
-
-
 #: Problems of nodes, by the word for them in a list's address: the nodes that have it; what is said of one, of several.
 NODE_PROBLEMS: dict[str, tuple[Callable[[FleetView], set[str]], tuple[str, str]]] = {
-    "not ready": (_not_ready, ("node is not ready", "nodes are not ready")),
+    "not ready": (
+        lambda state: set(state.node_readiness.not_ready_since),
+        ("node is not ready", "nodes are not ready"),
+    ),
     "swallowing": (_swallowing, ("node ends pod after pod at once", "nodes end pod after pod at once")),
-    "suspect": (_suspect, ("node is suspect: it fails work", "nodes are suspect: they fail work")),
+    "suspect": (
+        lambda state: {one.suspected.node for one in state.node_trials.suspects.values()},
+        ("node is suspect: it fails work", "nodes are suspect: they fail work"),
+    ),
     "silent": (_silent, ("node has a silent exporter", "nodes have silent exporters")),
-    "exposed": (_exposed, ("node shares a GPU that nothing reserves", "nodes share GPUs that nothing reserves")),
+    "exposed": (
+        lambda state: {group.opened.node for group in state.shared_gpus.exposed},
+        ("node shares a GPU that nothing reserves", "nodes share GPUs that nothing reserves"),
+    ),
     "misaligned": (
-        _misaligned,
+        lambda state: {state.pods[uid].node for uid in state.misaligned},
         ("node runs pods on other zones than they ask for", "nodes run pods on other zones than they ask for"),
     ),
 }

@@ -12,6 +12,8 @@ nothing provisions any: schedulers, users and tests write `claimRef`.
 
 from collections.abc import Callable
 
+from kaicore.rules.objects.mappings import controlled_by
+
 from kai_apiserver.controllers.nodes import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object, key_of
@@ -159,7 +161,6 @@ class ResourceClaimController(Controller[str]):
         given = wanted.get("metadata") or {}
         owner_type = self._pod_resource if is_pod else self.backend.store.collection(POD_GROUPS).resource
         kind = {"apiVersion": owner_type.api_version, "kind": owner_type.kind}
-        reference = {**kind, "name": metadata["name"], "uid": uid}
         document = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -168,7 +169,7 @@ class ResourceClaimController(Controller[str]):
                 "namespace": namespace,
                 "labels": given.get("labels") or {},
                 "annotations": {**(given.get("annotations") or {}), POD_CLAIM_NAME: name},
-                "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}],
+                "ownerReferences": controlled_by({**owner, **kind}),
             },
             "spec": wanted["spec"],
         }

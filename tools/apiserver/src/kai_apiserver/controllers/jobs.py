@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, owner_reference
+from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod
 from kai_apiserver.kinds.pods import containers_of
 from kai_apiserver.objects import Object, find_condition, holds, key_of, parse_time, replace_condition
 from kai_apiserver.rest.backend import Backend
@@ -202,7 +202,7 @@ def pod_of(job: Object, index: int | None) -> Object:
     """A new pod of a Job; `index` is what it works on in an Indexed one."""
     name = job["metadata"]["name"]
     base = name if index is None else f"{name}-{index}"
-    pod = controlled_pod(job, owner_reference(job, api_version="batch/v1", kind="Job"), name=base)
+    pod = controlled_pod({**job, "apiVersion": "batch/v1", "kind": "Job"}, name=base)
     metadata, spec = pod["metadata"], pod["spec"]
     metadata.setdefault("finalizers", []).append(TRACKING)
     if index is not None:
@@ -225,9 +225,6 @@ JOBS = "jobs.batch"
 PODS = "pods"
 
 _CREATED_AT_ONCE = 100
-#: Pods per second of waiting before a Job is looked at again because of one of them; changes gather meanwhile.
-_PODS_PER_SECOND = 5000.0
-_LONGEST_GATHERING_S = 1.0
 
 
 class JobController(Controller[str]):
@@ -268,7 +265,7 @@ class JobController(Controller[str]):
         for owner in stored.owners:
             job = self._jobs.get(owner)
             if job is not None:
-                self.queue_after(job, self._gathering(owner))
+                self.queue_gathered(job, owner)
             elif TRACKING.encode() in stored.body:
                 self.queue(f"pod/{stored.key}")
 
@@ -279,11 +276,7 @@ class JobController(Controller[str]):
         self._briefs.pop(event.stored.key, None)
         for owner in event.stored.owners:
             if owner in self._jobs:
-                self.queue_after(self._jobs[owner], self._gathering(owner))
-
-    def _gathering(self, uid: str) -> float:
-        """Seconds during which changes of a Job's pods gather before the Job is looked at: the more, the larger."""
-        return min(len(self.backend.store.dependents(uid)) / _PODS_PER_SECOND, _LONGEST_GATHERING_S)
+                self.queue_gathered(self._jobs[owner], owner)
 
     def reconcile(self, key: str) -> float | None:
         """Bring one Job on its way, or release a pod without its Job."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from kaicore.backoff import backoff
+from kaicore.rules.objects.mappings import controlled_by
 from kaicore.runtime.service import get_logger
 
 from kai_apiserver.errors import StatusError
@@ -69,22 +70,13 @@ class Backoffs:
         return failures.last_s + backoff(failures.count, first=self._base_s, most=_MOST * self._base_s) - now_s
 
 
+#: Pods per second of waiting before their owner is looked at again because of one of them; changes gather meanwhile.
+_DEPENDENTS_PER_SECOND = 5000.0
+_LONGEST_GATHERING_S = 1.0
 _NAME_MOST = 57  # leaves room for a generated suffix within a DNS label
 
 
-def owner_reference(owner: Object, *, api_version: str, kind: str) -> Object:
-    """An object's reference to the one that it was made for."""
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def controlled_pod(owner: Object, reference: Object, *, name: str = "") -> Object:
+def controlled_pod(owner: Object, *, name: str = "") -> Object:
     """A new pod of `owner`'s template; its name begins with `name`, by default the owner's."""
     template = deepcopy(owner["spec"]["template"])
     given = template.get("metadata") or {}
@@ -94,7 +86,7 @@ def controlled_pod(owner: Object, reference: Object, *, name: str = "") -> Objec
         "namespace": owner["metadata"]["namespace"],
         "labels": dict(given.get("labels") or {}),
         "annotations": dict(given.get("annotations") or {}),
-        "ownerReferences": [reference],
+        "ownerReferences": controlled_by(owner),
     }
     if given.get("finalizers"):
         metadata["finalizers"] = list(given["finalizers"])
@@ -168,6 +160,11 @@ class Controller(ABC, Generic[KeyT]):
                 return
             present[1].cancel()
         self._timers[key] = (when, loop.call_at(when, self._due, key))
+
+    def queue_gathered(self, key: KeyT, uid: str) -> None:
+        """Reconcile an object because of a dependent: the more it has, the longer changes of theirs gather before."""
+        gathering_s = len(self.backend.store.dependents(uid)) / _DEPENDENTS_PER_SECOND
+        self.queue_after(key, min(gathering_s, _LONGEST_GATHERING_S))
 
     def _due(self, key: KeyT) -> None:
         self._timers.pop(key, None)

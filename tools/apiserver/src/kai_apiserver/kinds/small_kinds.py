@@ -40,9 +40,6 @@ def default_job(job: Object) -> None:
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
             pattern.setdefault("status", "True")
-    template = spec.get("template") or {}
-    if template.get("spec"):
-        default_pod_spec(template["spec"])
 
 
 def admit_job(job: Object, cluster: Cluster) -> None:
@@ -67,11 +64,7 @@ def admit_job(job: Object, cluster: Cluster) -> None:
 def validate_job(job: Object) -> list[FieldError]:
     """The problems of a Job."""
     spec = job["spec"]
-    errors = [
-        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
-        for name in _JOB_COUNTS
-        if isinstance(spec.get(name), int) and spec[name] < 0
-    ]
+    errors = _validate_counts(spec, _JOB_COUNTS)
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
         errors.append(FieldError.required("spec.completions", "when completion mode is Indexed"))
@@ -94,6 +87,14 @@ def validate_job(job: Object) -> list[FieldError]:
             )
         )
     return errors
+
+
+def _validate_counts(spec: Object, names: tuple[str, ...]) -> list[FieldError]:
+    return [
+        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+        for name in names
+        if isinstance(spec.get(name), int) and spec[name] < 0
+    ]
 
 
 def validate_node(node: Object) -> list[FieldError]:
@@ -141,11 +142,7 @@ _COUNTS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadl
 def validate_replicated(obj: Object) -> list[FieldError]:
     """The problems of a ReplicaSet or a Deployment."""
     spec = obj["spec"]
-    errors = [
-        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
-        for name in _COUNTS
-        if isinstance(spec.get(name), int) and spec[name] < 0
-    ]
+    errors = _validate_counts(spec, _COUNTS)
     template = spec.get("template") or {}
     selector = spec.get("selector") or {}
     wrong = validate_label_selector(selector, "spec.selector")
@@ -318,7 +315,7 @@ RULES: dict[str, Rules] = {
         validate=validate_replicated,
     ),
     "jobs.batch": Rules(
-        default=default_job,
+        default=defaults({}, then=default_job),
         admit=admit_job,
         validate=validate_job,
     ),

@@ -24,7 +24,7 @@ from kaicore.rules.groups.dialects.leader_worker_set import leader_worker_set_po
 from kaicore.rules.groups.dialects.volcano import volcano_job_pods
 from kaicore.rules.objects.mappings import Fields, controlled_by, spec_of
 
-from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, owner_reference
+from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod
 from kai_apiserver.controllers.workloads.training import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workloads.view import (
     ENDED,
@@ -53,8 +53,7 @@ def replica_set(view: View) -> Plan:
     pods.sort(key=_keeps_longer)
     missing = view.spec["replicas"] - len(pods)
     plan = Plan(delete=pods[: max(-missing, 0)])
-    reference = owner_reference(view.owner, api_version="apps/v1", kind="ReplicaSet")
-    plan.create += [controlled_pod(view.owner, reference) for _ in repeat(None, missing)]
+    plan.create += [controlled_pod(view.owner) for _ in repeat(None, missing)]
     left = pods[len(plan.delete) :]
     ready = sum(map(is_ready, left))
     counts = {"fullyLabeledReplicas": len(left), "readyReplicas": ready, "availableReplicas": ready}
@@ -584,9 +583,6 @@ PODS = "pods"
 
 #: Children that are made before others get their turn.
 _AT_ONCE = 100
-#: Children per second of waiting before their owner is looked at again; changes gather meanwhile.
-_CHILDREN_PER_SECOND = 5000.0
-_LONGEST_GATHERING_S = 1.0
 #: Seconds until a name is tried again that another object still has, such as one of an owner that is gone.
 _NAME_TAKEN_S = 0.5
 
@@ -638,8 +634,7 @@ class WorkloadController(Controller[Place]):
             if place[0] in KINDS:
                 if failed:
                     self._backoffs.failed(uid, self.backend.now().timestamp())
-                gathering = len(self.backend.store.dependents(uid)) / _CHILDREN_PER_SECOND
-                self.queue_after(place, min(gathering, _LONGEST_GATHERING_S))
+                self.queue_gathered(place, uid)
             above = self.backend.store.find(*place)
             if above is not None:
                 self._queue_owners(above)
