@@ -11,6 +11,7 @@ from kai_binder.binder import API, LOG, Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
 from kai_binder.work_share import WorkShare
 from kaicore.kube.api.client import KubeClient
+from kaicore.ledger.log.outbox import OutboxOptions
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
@@ -19,7 +20,6 @@ from kaicore.rules.events.payloads import BindFailed, Payload, PlacementObserved
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
-from kaicore.runtime.service.recorder import RecorderOptions
 
 from tests.conftest import module_database_url as superuser_url
 from tests.given.logs.new_events import cycle_id, cycle_unit
@@ -58,7 +58,7 @@ class RunningBinder(ServiceTask):
             metrics=BinderMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
             options=BinderOptions(**{"side_writes_per_s": 1000.0, **options}),
-            recording=RecorderOptions(retry_s=0.01),
+            recording=OutboxOptions(retry_s=0.01),
             jitter=lambda: 0.0,
             share=share,
         )

@@ -8,7 +8,7 @@ import pytest
 from kaicore.errors import KaiError, LogUnavailable, StaleExpectation
 from kaicore.ledger.log import appending
 from kaicore.ledger.log.memory import MemoryLog
-from kaicore.ledger.log.outbox import Outbox
+from kaicore.ledger.log.outbox import Outbox, OutboxOptions
 from kaicore.rules.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import NodeDeleted, PodDeleted
 
@@ -55,10 +55,12 @@ def unit(name: str, *, stream: str = "", payload: Any = None) -> Unit:
 class Running:
     """An outbox with a running task; one second of waiting is none."""
 
-    def __init__(self, log: MemoryLog, **options: Any) -> None:
+    def __init__(self, log: MemoryLog, expect: Mapping[str, int] | None = None, **options: Any) -> None:
         self.log = log
         self.notes = Notes()
-        self.outbox = Outbox(log, CLUSTER, observer=self.notes, retry_s=0.001, **options)
+        self.outbox = Outbox(
+            log, CLUSTER, observer=self.notes, expect=expect, options=OutboxOptions(retry_s=0.001, **options)
+        )
 
     async def __aenter__(self) -> "Running":
         self.task = asyncio.create_task(self.outbox.run())

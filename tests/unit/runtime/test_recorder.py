@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, StaleExpectation
+from kaicore.ledger.log.outbox import OutboxOptions
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.events.envelope import Unit
 from kaicore.runtime.service import Health, ServiceContext, get_logger
-from kaicore.runtime.service.recorder import Recorder, RecorderOptions, save_snapshot, until_answered
+from kaicore.runtime.service.recorder import Recorder, save_snapshot, until_answered
 
 from tests.given.doubles.unreliable import UnreliableLog
 from tests.unit.log.test_outbox import CLUSTER, unit
@@ -18,10 +19,8 @@ LOG = "log"
 
 def recorder(log: EventLog, *, flush_s: float = 60, **more: Any) -> tuple[Recorder, ServiceContext]:
     context = ServiceContext(name="test", health=Health(LOG), log=get_logger())
-    options = RecorderOptions(retry_s=0.001, flush_s=flush_s)
-    return Recorder(
-        log, CLUSTER, context=context, condition=LOG, on_dropped=lambda *_: None, options=options, **more
-    ), context
+    given = {"options": OutboxOptions(retry_s=0.001), "flush_s": flush_s, **more}
+    return Recorder(log, CLUSTER, context=context, condition=LOG, on_dropped=lambda *_: None, **given), context
 
 
 async def idle() -> None:

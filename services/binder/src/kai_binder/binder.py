@@ -32,6 +32,7 @@ from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed, FeedObserver
+from kaicore.ledger.log.outbox import OutboxOptions
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.engine.victims.eviction_cost import failures_text
@@ -40,7 +41,7 @@ from kaicore.rules.events.payloads import BindFailed, EvictionDecided, EvictionF
 from kaicore.rules.hub.cluster_side import Term
 from kaicore.rules.objects.wire import kubernetes_time
 from kaicore.runtime.service import ServiceContext
-from kaicore.runtime.service.recorder import PassedOver, Recorder, RecorderOptions, until_answered
+from kaicore.runtime.service.recorder import PassedOver, Recorder, until_answered
 from kaicore.runtime.service.settings import FeedSettings, KubeSettings
 from pydantic import BaseModel, Field, model_validator
 
@@ -234,7 +235,7 @@ class Binder:
         metrics: BinderMetrics,
         clock: Callable[[], int],
         options: BinderOptions | None = None,
-        recording: RecorderOptions | None = None,
+        recording: OutboxOptions | None = None,
         observer: FeedObserver | None = None,
         jitter: Callable[[], float] = random.random,
         share: WorkShare | None = None,
@@ -257,7 +258,7 @@ class Binder:
         self._clock = clock
         self._options = options or BinderOptions.model_validate({})
         # No decision waits for an outcome.
-        recording = recording or RecorderOptions(busy_gather_s=0.2)
+        recording = recording or OutboxOptions(busy_gather_s=0.2)
         self._retry_s = recording.retry_s
         self._observer = observer
         self._jitter = jitter

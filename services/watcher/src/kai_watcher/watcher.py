@@ -66,7 +66,7 @@ from kaicore.kube.normalize.fields import changed_at
 from kaicore.kube.normalize.node import zone_usage
 from kaicore.kube.wire.objects import TopologyObject
 from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
-from kaicore.ledger.log.outbox import Outbox
+from kaicore.ledger.log.outbox import Outbox, OutboxOptions
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.events.codec import decode_payload
@@ -76,7 +76,7 @@ from kaicore.rules.events.payloads import BindFailed, PodDeleted, PodObserved, P
 from kaicore.rules.numa.own_policy import malformed_annotations
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.logs import Logger
-from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
+from kaicore.runtime.service.recorder import Recorder, until_answered
 from kaicore.spelling import did_you_mean
 from pydantic import BaseModel, Field
 
@@ -465,9 +465,8 @@ class Watcher:
             on_appended=self._appended,
             on_dropped=self._dropped,
             expect=expect,
-            options=RecorderOptions(
-                batch=options.batch, limit=options.buffer, retry_s=self._log_retry_s, flush_s=_FLUSH_S
-            ),
+            options=OutboxOptions(batch=options.batch, limit=options.buffer, retry_s=self._log_retry_s),
+            flush_s=_FLUSH_S,
         )
         self._outbox = self._recorder.outbox
         self._metrics.pending.set_function(lambda: self._outbox.pending)

@@ -5,7 +5,6 @@ the API server next to them. So the cluster needs no address that the hub can re
 """
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from kaicore.rules.events.payloads import ClusterRegistered
 
 from kai_cli.running.clusters import Kubeconfigs, absolute_kubeconfigs, register
 from kai_cli.running.preflight import check_database, check_nats
-from kai_cli.running.processes import Ports, ProcessSpec, SupervisedProcess
+from kai_cli.running.processes import Ports, ProcessSpec, SupervisedProcess, service_spec
 from kai_cli.running.stack import node_secret
 from kai_cli.running.up import interruption, print_line
 from kai_cli.sources.paths import check_cluster_name, data_directory
@@ -108,15 +107,5 @@ def _specs(
             environment["KAI_KUBECONFIG"] = str(kubeconfigs.of(service))
         if service == "ingest":
             environment["KAI_NODE_TOKEN_SECRET_FILE"] = str(secret)
-        name = f"{cluster}-{service}"
-        listening = ports.listen(name)
-        specs.append(
-            ProcessSpec(
-                name=name,
-                command=(sys.executable, "-m", f"kai_{service}.main"),
-                ready_url=f"http://127.0.0.1:{ports.port(name)}/readyz",
-                environment=environment,
-                listening=listening,
-            )
-        )
+        specs.append(service_spec(ports, f"{cluster}-{service}", f"kai_{service}.main", environment))
     return specs

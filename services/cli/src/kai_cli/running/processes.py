@@ -158,6 +158,20 @@ class ProcessSpec:
         return {**self.environment, **({} if self.listening is None else {"KAI_HTTP_FD": str(self.listening.fileno())})}
 
 
+def service_spec(
+    ports: Ports, name: str, module: str, environment: Mapping[str, str], *, port: str = ""
+) -> ProcessSpec:
+    """Return a service of ours that answers at its own port, or at another name's."""
+    listening = ports.listen(port or name)
+    return ProcessSpec(
+        name=name,
+        command=(sys.executable, "-m", module),
+        ready_url=f"http://127.0.0.1:{ports.port(port or name)}/readyz",
+        environment=environment,
+        listening=listening,
+    )
+
+
 def sharing(name: str, specs: Sequence[ProcessSpec]) -> ProcessSpec:
     """Return one process for services of ours, of which each would have one."""
     services = [SharedService(spec.command[-1], spec.given) for spec in specs]

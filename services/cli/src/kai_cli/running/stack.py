@@ -19,7 +19,7 @@ from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.supervision import Child, last_lines_of
 
 from kai_cli.running.hints import kubectl
-from kai_cli.running.processes import KeptServer, Ports, ProcessSpec, SupervisedProcess, sharing
+from kai_cli.running.processes import KeptServer, Ports, ProcessSpec, SupervisedProcess, service_spec, sharing
 from kai_cli.sources.api_requests import ApiUnreachable, login_address
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.upkeep.keys import ApiAccess
@@ -534,16 +534,7 @@ class Stack:
         ]
 
     def _service(self, name: str, module: str, environment: Mapping[str, str], *, port: str = "") -> ProcessSpec:
-        """Return a service that answers at its own port, or at another name's."""
-        port = port or name
-        listening = self._ports.listen(port)
-        return ProcessSpec(
-            name=name,
-            command=(sys.executable, "-m", module),
-            ready_url=f"{self._address(port)}/readyz",
-            environment={**environment, "KAI_LOG_LEVEL": self._log_level},
-            listening=listening,
-        )
+        return service_spec(self._ports, name, module, {**environment, "KAI_LOG_LEVEL": self._log_level}, port=port)
 
     def _api_server(self, spec: ClusterSpec, home: Path, cluster: RunningCluster) -> ProcessSpec:
         name = f"{spec.name}-apiserver"

@@ -1,4 +1,4 @@
-"""What would become of manifests that are submitted, and when waiting work starts: docs/how-to/before-submitting.md.
+"""Forecasts for manifests that are to be submitted, and for work that waits: docs/how-to/before-submitting.md.
 
 `kai what-if submit`, `kai what-if start`, and `kai what-if calibration`: how often such forecasts came true.
 """

@@ -8,6 +8,7 @@ on. After an append without an answer the next one is half as large, for a slow 
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from kaicore import errors
@@ -32,6 +33,23 @@ class OutboxObserver(Protocol):
         """A unit cannot be recorded: the log has one of its ids already for something else, or could never take it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxOptions:
+    """An outbox's settings.
+
+    Attributes:
+        batch: units per append at most.
+        limit: units that may wait before `put` does, give or take one call's.
+        retry_s: how long a log that did not answer is left alone.
+        busy_gather_s: how long units gather after an append of many.
+    """
+
+    batch: int = 1000
+    limit: int = 20_000
+    retry_s: float = 1.0
+    busy_gather_s: float = 0.1
+
+
 class Outbox:
     """Appends what is put into it; one task runs `run`, any number put."""
 
@@ -42,29 +60,19 @@ class Outbox:
         *,
         observer: OutboxObserver,
         expect: Mapping[str, int] | None = None,
-        batch: int = 1000,
-        limit: int = 20_000,
-        retry_s: float = 1.0,
-        busy_gather_s: float = 0.1,
+        options: OutboxOptions | None = None,
     ) -> None:
         """Args:
         expect: stream versions that must hold for anything to be appended; the units name none of their own.
-        batch: units per append at most.
-        limit: units that may wait before `put` does, give or take one call's.
-        retry_s: how long a log that did not answer is left alone.
-        busy_gather_s: how long units gather after an append of many.
         """
         self._log = log
         self._cluster = cluster
         self._observer = observer
         self._expect = dict(expect or {})
-        self._batch = batch
-        self._limit = limit
-        self._retry_s = retry_s
-        self._busy_gather_s = busy_gather_s
+        self._options = options or OutboxOptions()
         self._units: deque[Unit] = deque()
         #: Units that the next append has at most.
-        self._most = batch
+        self._most = self._options.batch
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
         self._empty = asyncio.Event()
@@ -107,11 +115,11 @@ class Outbox:
             except errors.LogUnavailable as error:
                 self._observer.unavailable(error)
                 self._most = max(1, len(batch) // 2)
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(self._options.retry_s)
                 continue
-            self._most = min(self._batch, 2 * self._most)
-            if len(self._units) < self._batch:
-                await asyncio.sleep(_GATHER_S if len(batch) < _BUSY else self._busy_gather_s)
+            self._most = min(self._options.batch, 2 * self._most)
+            if len(self._units) < self._options.batch:
+                await asyncio.sleep(_GATHER_S if len(batch) < _BUSY else self._options.busy_gather_s)
 
     async def _append(self, units: list[Unit]) -> None:
         """Append the first units, which are no longer pending then."""
@@ -144,7 +152,7 @@ class Outbox:
         for flag, up in (
             (self._filled, bool(self._units)),
             (self._empty, not self._units),
-            (self._room, len(self._units) < self._limit),
+            (self._room, len(self._units) < self._options.limit),
         ):
             if up:
                 flag.set()

@@ -6,13 +6,12 @@ whether the log answers, and a service that stops gives the log some seconds to 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from prometheus_client import Gauge
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError, LogUnavailable, UnfoldableEvent
-from kaicore.ledger.log.outbox import Outbox
+from kaicore.ledger.log.outbox import Outbox, OutboxOptions
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 from kaicore.rules.events.quarantine import passed_over_text
@@ -21,25 +20,6 @@ from kaicore.runtime.service.logs import Logger
 from kaicore.runtime.service.process import ServiceContext
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecorderOptions:
-    """A recorder's settings.
-
-    Attributes:
-        batch: units per append at most.
-        limit: units that may wait for the log before `Outbox.put` waits.
-        retry_s: how long a log that did not answer is left alone.
-        busy_gather_s: how long units gather after an append of many.
-        flush_s: how long the log is given, in the end, to take what it does not have yet.
-    """
-
-    batch: int = 1000
-    limit: int = 20_000
-    retry_s: float = 1.0
-    busy_gather_s: float = 0.1
-    flush_s: float = 5.0
 
 
 class Recorder:
@@ -55,13 +35,15 @@ class Recorder:
         on_dropped: Callable[[Unit, KaiError], None],
         on_appended: Callable[[Sequence[Unit], Sequence[UnitOutcome], float], None] | None = None,
         expect: Mapping[str, int] | None = None,
-        options: RecorderOptions | None = None,
+        options: OutboxOptions | None = None,
+        flush_s: float = 5.0,
     ) -> None:
         """Args:
         condition: the condition of the service's health that is met while the log answers.
         on_dropped: see `OutboxObserver.dropped`.
         on_appended: see `OutboxObserver.appended`.
         expect: stream versions that must hold for anything to be appended.
+        flush_s: how long the log is given, in the end, to take what it does not have yet.
         """
         self._log = log
         self._cluster = cluster
@@ -69,17 +51,8 @@ class Recorder:
         self._condition = condition
         self._on_dropped = on_dropped
         self._on_appended = on_appended
-        self._options = options or RecorderOptions()
-        self.outbox = Outbox(
-            log,
-            cluster,
-            observer=self,
-            expect=expect,
-            batch=self._options.batch,
-            limit=self._options.limit,
-            retry_s=self._options.retry_s,
-            busy_gather_s=self._options.busy_gather_s,
-        )
+        self._flush_s = flush_s
+        self.outbox = Outbox(log, cluster, observer=self, expect=expect, options=options)
 
     async def run_with(self, *bodies: Coroutine[Any, Any, None]) -> None:
         """Append while bodies run, until one of them ends or the service is to stop; then flush.
@@ -100,7 +73,7 @@ class Recorder:
 
     async def _flush(self, appending: "asyncio.Future[None]") -> None:
         flushed = asyncio.ensure_future(self.outbox.flushed())
-        await asyncio.wait([flushed, appending], timeout=self._options.flush_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([flushed, appending], timeout=self._flush_s, return_when=asyncio.FIRST_COMPLETED)
         flushed.cancel()
         if appending.done():
             await appending
