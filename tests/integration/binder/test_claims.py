@@ -190,11 +190,13 @@ async def test_a_claim_that_is_not_bound_gives_the_pod_back(scene: Scene) -> Non
     assert (await scene.failure()).reason == "VolumeNotBound"
 
 
-async def test_decisions_of_a_node_pass_one_whose_claim_is_not_provisioned(scene: Scene) -> None:
+@pytest.mark.parametrize("needs", [{"claims": ("c",)}, {"volumes": {"c": "pv-c"}}])
+async def test_decisions_of_a_node_pass_one_that_waits_for_its_claim(scene: Scene, needs: dict[str, Any]) -> None:
     """So does another node's, though only one binding is under way at a time."""
     await claimed(scene)
+    await made(scene, "pv-c")
     binder = scene.start(concurrency=1)
-    await scene.decide((await scene.api.pod("stuck"), "n1"), claims=("c",))
+    await scene.decide((await scene.api.pod("stuck"), "n1"), **needs)
     await scene.decide((await scene.api.pod("a"), "n1"), (await scene.api.pod("b"), "n2"))
     assert set(await scene.outcomes(2)) == {"a", "b"}
     await provisioned(scene, "c")

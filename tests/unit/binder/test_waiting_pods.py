@@ -84,7 +84,7 @@ def test_pod_without_its_group_says_which_object_is_missing() -> None:
     assert condition is not None
     assert (condition.reason, condition.message) == (
         "GroupNotFound",
-        "PodGroup.scheduling.sigs.k8s.io default/g does not exist",
+        "PodGroup.scheduling.sigs.k8s.io default/g does not exist or is malformed",
     )
 
 

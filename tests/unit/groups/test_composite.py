@@ -99,7 +99,10 @@ def test_a_tree_is_one_group_of_its_topmost_object(texts: list[str], tree: str) 
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
-        ([pod_group("a", 1, parent="r")], "CompositePodGroup.scheduling.k8s.io default/r does not exist"),
+        (
+            [pod_group("a", 1, parent="r")],
+            "CompositePodGroup.scheduling.k8s.io default/r does not exist or is malformed",
+        ),
         (
             [pod_group("a", 1, parent="r"), composite("r", 1, parent="s"), composite("s", 1, parent="r")],
             "default/s has itself above it: its parent is CompositePodGroup.scheduling.k8s.io default/r",

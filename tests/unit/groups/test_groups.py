@@ -162,12 +162,12 @@ def test_pod_belongs_to_the_expected_group_and_set(
         (
             pod("p", annotations="pod-group-name: g"),
             "GroupNotFound",
-            "PodGroup.scheduling.run.ai default/g does not exist",
+            "PodGroup.scheduling.run.ai default/g does not exist or is malformed",
         ),
         (
             pod("p", spec="schedulingGroup: {podGroupName: g}"),
             "GroupNotFound",
-            "PodGroup.scheduling.k8s.io default/g does not exist",
+            "PodGroup.scheduling.k8s.io default/g does not exist or is malformed",
         ),
         (
             "apiVersion: scheduling.k8s.io/v1alpha1\nkind: Workload\nmetadata: {name: w}\nspec: {podGroups: []}\n---\n"

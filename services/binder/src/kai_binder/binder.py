@@ -599,6 +599,9 @@ class Binder:
         """
         if binding.event_id in self._prepared_aside:
             failed = self._prepared_aside.pop(binding.event_id)
+        elif binding.decision.claims:
+            # No volume is provisioned within a turn.
+            raise NotYet
         else:
             failed = await self._prepare(binding, within_s=_IN_TURN_S)
         if failed is not None:

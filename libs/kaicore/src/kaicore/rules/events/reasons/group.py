@@ -113,14 +113,14 @@ class WaitsAfterFailedBinds(WorkReason, frozen=True, kw_only=True):
 
 
 class GroupNotFound(WorkReason, frozen=True, kw_only=True):
-    """The pod names a group that does not exist.
+    """The pod names a group that does not exist, or that the watcher cannot read.
 
     Attributes:
         group: `<kind> <namespace>/<name>` of the object.
     """
 
     group: str
-    says: ClassVar[str] = "{group} does not exist"
+    says: ClassVar[str] = "{group} does not exist or is malformed"
 
 
 class PodGroupNotInWorkload(WorkReason, frozen=True, kw_only=True):
