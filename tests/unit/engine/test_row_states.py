@@ -1,9 +1,14 @@
 """Numbers of what rows are like: the same whether rows are looked at together or one by one."""
 
+from random import Random
+
 import numpy as np
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.model.quantity import CPU, MEMORY
+from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
-from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.cluster.factory import GI, Cluster, amounts, pod
 
 ZONE = amounts(cpu=8, memory=16)
 
@@ -41,3 +46,26 @@ def test_rows_that_a_cycle_did_not_change_have_their_numbers_in_the_next_one() -
     assert again.count == len({*numbers.tolist(), changed})
     assert again.states(np.arange(100)).tolist()[:8] == numbers.tolist()[:8]
     assert again.state(8) == again.count - 1
+
+
+def test_a_charge_repeated_on_another_row_comes_about_as_charged_by_itself() -> None:
+    cluster, held = _cluster(30, kinds=3), MemoryBlock(MEMORY, 1, 2 * GI)
+    columns, random = cluster.state.columns, Random(1)
+    for row in range(30):
+        blocks = tuple(MemoryBlock(MEMORY, random.randint(1, 3), GI) for _ in range(random.randrange(4)))
+        columns.zones.charge(row, ZoneCharge(((row % 2, CPU, 1000 * random.randrange(5)),), blocks))
+    one, together = columns.copy(), columns.copy()
+    states, requests = RowStates(together), amounts(cpu=1, memory=2)
+    for charge in (
+        ZoneCharge(((0, CPU, 1000),), (held,), (CPU,), ((0, CPU, 1000),)),
+        ZoneCharge(((1, CPU, 1000),), (MemoryBlock(MEMORY, 3, 5 * GI),)),
+    ):
+        for row in range(30):
+            placed = states.charge(row, requests, charge, releasing=charge.blocks[0] is held)
+            one.charge(row, requests, releasing=charge.blocks[0] is held)
+            alone = one.zones.charge(row, charge, releasing=charge.blocks[0] is held)
+            one.zones.assume(row, alone)
+            assert placed == alone
+    assert np.array_equal(one.used, together.used)
+    assert np.array_equal(one.releasing, together.releasing)
+    assert np.array_equal(one.zones.charged, together.zones.charged)

@@ -49,6 +49,16 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
     after: NodeMark
 
 
+class _Shift(msgspec.Struct, frozen=True, gc=False):
+    """The figures that a charge adds to any row of which memory serves the same; it keeps its arguments, too."""
+
+    requests: Amounts
+    requested: ZoneCharge
+    charge: ZoneCharge
+    used: Ints
+    zones: Ints
+
+
 class RowStates:
     """The rows of a cycle's own columns; a row that is changed by other code is announced by `changed`.
 
@@ -66,6 +76,7 @@ class RowStates:
         """
         self._columns = columns
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
+        self._shifts: dict[tuple[object, ...], _Shift] = {}
         self.said: dict[object, dict[object, int]] = {}
         #: By row, a number of what it is like without its pods; None where nobody asked yet.
         self._empty_kinds: Ints | None = None
@@ -204,9 +215,7 @@ class RowStates:
         key = state, id(requests), id(charge), releasing
         effect = self._effects.get(key)
         if effect is None:
-            columns.charge(row, requests, releasing=releasing)
-            placed = columns.zones.charge(row, charge, releasing=releasing)
-            columns.zones.assume(row, placed)
+            placed = self._shift(row, requests, charge, releasing=releasing)
             self._change(row, -1)
             state = self.state(row)
             self._effects[key] = _Effect(requests, charge, placed, state, self._keep(row, state).mark)
@@ -221,6 +230,30 @@ class RowStates:
             columns.restore(row, after)
         self._change(row, effect.state)
         return effect.charge
+
+    def _shift(self, row: int, requests: Amounts, charge: ZoneCharge, *, releasing: bool) -> ZoneCharge:
+        """Charge a pod to a row of a new state.
+
+        Memory of one zone is drawn from it whatever is free there, so the figures change as on another row.
+        """
+        columns, zones = self._columns, self._columns.zones
+        serving = int(zones.kubelet[row]), zones.cells[row].tobytes(), len(columns.resources), zones.charged.shape[1]
+        key = id(requests), id(charge), releasing, *serving
+        shift = self._shifts.get(key)
+        if shift is not None:
+            columns.used[row] += shift.used
+            if releasing:
+                columns.releasing[row] += shift.used
+            zones.charged[row] += shift.zones
+            return shift.charge
+        used, charged = columns.used[row].copy(), zones.charged[row].copy()
+        columns.charge(row, requests, releasing=releasing)
+        placed = zones.charge(row, charge, releasing=releasing)
+        zones.assume(row, placed)
+        if not any(block.mask & (block.mask - 1) for block in charge.blocks):
+            added = columns.used[row] - used, zones.charged[row] - charged
+            self._shifts[key] = _Shift(requests, charge, placed, *added)
+        return placed
 
     def alike_when_empty(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return a place for each kind of rows that there would be without their pods, and for each row its kind."""
