@@ -137,6 +137,15 @@ def test_a_command_with_closed_streams_runs() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_api_that_does_not_answer_is_named_without_the_path_of_the_question() -> None:
+    done = kai("get", "pods", "--api-url", "http://127.0.0.1:1")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        "kai: the API at http://127.0.0.1:1 does not answer: Connection refused\n",
+    )
+
+
 def test_an_interrupt_ends_a_command_that_waits_for_an_answer(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, (tmp_path / "said").open("w+") as said:
         streams = (said.fileno(),) * 3

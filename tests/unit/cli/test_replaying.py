@@ -27,6 +27,8 @@ def test_a_replay_without_differences_is_one_line() -> None:
     assert list(report_lines(report())) == [
         "cluster prod: 20 cycles at positions 1 to 2000, 40 decisions replayed (1 more were stale): 0 differences"
     ]
+    (one,) = report_lines(report(cycles=1, decisions=1, late=0))
+    assert one == "cluster prod: 1 cycle at positions 1 to 2000, 1 decision replayed (0 more were stale): 0 differences"
 
 
 def test_the_first_difference_is_printed_with_both_events_side_by_side() -> None:

@@ -58,7 +58,7 @@ def state(
         namespace: only of this namespace; by default of all.
         queue: only pods and groups of this queue, or of one below it.
         node: only pods on this node, or zones of it.
-        limit: how many rows at most.
+        limit: how many rows at most, 0 for all.
     """
     moment = at or "end"
     if kind == "topology":

@@ -332,7 +332,7 @@ def get(
         node: only pods on this node, or zones of it.
         pending: only what waits, or has pods that wait.
         rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
-        limit: how many rows at most; of cycles the last ones, by default 20.
+        limit: how many rows at most, 0 for all; of cycles the last ones, by default 20.
         watch: go on, and print what is new or has changed, until Ctrl-C.
     """
     if kind in _NAMESPACED and "/" in name:

@@ -239,10 +239,17 @@ def _count(wanted: Range, processes: int | None) -> int:
 
 def report_lines(report: ReplayReport) -> Iterator[str]:
     """Yield the report's lines for people."""
-    differences = sum(report.kinds.values())
+    cycles, decisions, differences = (
+        f"{count:,} {noun}{'' if count == 1 else 's'}"
+        for count, noun in (
+            (report.cycles, "cycle"),
+            (report.decisions, "decision"),
+            (sum(report.kinds.values()), "difference"),
+        )
+    )
     yield (
-        f"cluster {report.cluster}: {report.cycles:,} cycles at positions {report.first} to {report.position}, "
-        f"{report.decisions:,} decisions replayed ({report.late:,} more were stale): {differences:,} differences"
+        f"cluster {report.cluster}: {cycles} at positions {report.first} to {report.position}, "
+        f"{decisions} replayed ({report.late:,} more were stale): {differences}"
     )
     if report.unreachable:
         yield f"  {report.unreachable:,} more cycles were decided on a state that is retired"

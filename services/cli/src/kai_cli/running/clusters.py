@@ -273,7 +273,7 @@ async def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path 
 
 def clusters_table(rows: list[HubClusterRow]) -> str:
     """Write clusters of the hub for people."""
-    head = ("CLUSTER", "STATE", "HEARD", "WAITING", "RUNNING", "COST", "DATA")
+    head = ("CLUSTER", "STATE", "HEARD", "DISPATCHES", "COST", "DATA")
     return table(
         head,
         [
@@ -281,8 +281,7 @@ def clusters_table(rows: list[HubClusterRow]) -> str:
                 row.name,
                 row.state,
                 f"{row.silent_seconds} s ago" if row.silent_seconds is not None else "never",
-                str(row.waiting),
-                str(row.running),
+                f"{row.running} running, {row.waiting} waiting",
                 str(row.cost) if row.cost else "",
                 ", ".join(row.data),
             )

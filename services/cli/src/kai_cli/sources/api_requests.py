@@ -73,7 +73,9 @@ def request_api(
             raise ApiUnreachable(f"{url}: {error.code} {detail or error.reason}") from error
         raise KaiError(f"{url}: {error.code} {detail or error.reason}") from error
     except (OSError, urllib.error.URLError) as error:
-        raise ApiUnreachable(f"{url}: {getattr(error, 'reason', error)}") from error
+        reason = getattr(error, "reason", error)
+        why = getattr(reason, "strerror", None) or reason
+        raise ApiUnreachable(f"the API at {url.partition('/v1/')[0]} does not answer: {why}") from error
 
 
 def login_address(url: str, token: str) -> str:
