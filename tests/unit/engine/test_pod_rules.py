@@ -26,6 +26,7 @@ from kaicore.rules.model.selector import PodSelector, Requirement
 from msgspec.structs import replace
 
 from tests.given.cluster.factory import Cluster, node, pod
+from tests.given.work.workloads import OWNER, Workloads
 
 ZONE, HOST = "zone", "kubernetes.io/hostname"
 Labels = dict[str, str]
@@ -225,6 +226,21 @@ def test_pod_placed_earlier_in_a_cycle_meets_the_affinity_of_a_later_one() -> No
     assert set(placed(cluster)) == {"2-db", "3-late"}
     assert cluster.state.revision > before, "there is a reason for another cycle"
     assert set(placed(cluster)) == {"1-early"}
+
+
+def test_pod_does_not_start_beside_one_for_which_room_is_only_kept() -> None:
+    cluster = Workloads()
+    for name in ("a1", "b1"):
+        cluster.add_node(name, cpu=8, gpu=1, labels={ZONE: name})
+    cluster.runs("low", "b1", 1, owner=OWNER)
+    db = cluster.gang("db", 2, cpu=1, gpu=1, priority=9, labels={"app": "db"})
+    decided = cluster.cycle()
+    assert cluster.nominated(decided) == {"db-0": "a1", "db-1": "b1"}
+    web = cluster.add_pod(pod("web", cpu=1, priority=10, rules=near("db")))
+    assert placed(cluster) == {}
+    cluster.go(decided)
+    assert placed(cluster).keys() >= {one.name for one in db}
+    assert web.uid not in cluster.state.waiting or "web" in placed(cluster)
 
 
 def test_pods_that_have_ended_count_for_no_rule_and_terminating_ones_do() -> None:

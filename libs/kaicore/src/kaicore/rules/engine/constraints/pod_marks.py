@@ -72,6 +72,17 @@ def settled_mark(key: str) -> str:
     return f"v:{key}"
 
 
+def kept_mark(mark: str) -> str:
+    """Return the mark, besides a selection's, of pods for which room is kept: they are not there yet."""
+    return f"k:{mark}"
+
+
+def kept_marks(marks: Iterable[str]) -> tuple[str, ...]:
+    """Return the marks of a pod for which room is kept, which has others when it is there."""
+    marks = tuple(marks)
+    return (*marks, *(kept_mark(mark) for mark in marks if mark.startswith("s:")))
+
+
 def selections(rules: PodRules) -> tuple[Selection, ...]:
     """Return every selection that a pod's rules, and others' view of them, have to know about."""
     single: list[PodSelector] = [term.selector for term in (*rules.affinity, *rules.anti_affinity)]

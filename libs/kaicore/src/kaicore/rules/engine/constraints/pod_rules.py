@@ -5,13 +5,13 @@ InterPodAffinity, PodTopologySpread, NodePorts and VolumeRestrictions decide. Ea
 from sums over topology domains that every charge of the cycle keeps up to date.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
-from kaicore.rules.engine.constraints.pod_marks import claim_mark, port_mark, selection_mark, term_mark
+from kaicore.rules.engine.constraints.pod_marks import claim_mark, kept_mark, port_mark, selection_mark, term_mark
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.reasons.base import NodeReason
@@ -137,7 +137,11 @@ class _TopologySpread:
 
 
 class _PodAffinity:
-    """Each term's domain must have a pod that all terms select, unless the pod would be the first of its kind."""
+    """Each term's domain must have a pod that all terms select, unless the pod would be the first of its kind.
+
+    So it must be with the pods for which room is kept, and without them: they may start elsewhere, or never
+    (kube-scheduler, `RunFilterPluginsWithNominatedPods`).
+    """
 
     def __init__(self, terms: tuple[PodTerm, ...], pod_class: PodClass, columns: NodeColumns) -> None:
         selection: Selection = tuple(term.selector for term in terms)
@@ -146,7 +150,10 @@ class _PodAffinity:
         self._selects_itself = mark in pod_class.selected
         self._keys = tuple(sorted({term.topology_key for term in terms}))
         self._having = having(columns, set(self._keys))
-        self._sums = [columns.marks.sums(mark, key, columns.label_values(key)) for key in self._keys]
+        self._sums, self._kept = (
+            [columns.marks.sums(one, key, columns.label_values(key)) for key in self._keys]
+            for one in (mark, kept_mark(mark))
+        )
 
     def filters(self) -> list[MaskFilter]:
         keys = ", ".join(self._keys)
@@ -160,11 +167,18 @@ class _PodAffinity:
 
     def _without(self) -> Flags:
         """Per row, whether a domain of it has none of the pods."""
+        there, kept = ([sums.at_rows() for sums in one] for one in (self._sums, self._kept))
+        flags = self._lacking(there)
+        if any(rows.any() for rows in kept):
+            flags |= self._lacking([rows - of_kept for rows, of_kept in zip(there, kept, strict=True)])
+        return flags
+
+    def _lacking(self, there: Sequence[Ints]) -> Flags:
         flags = np.zeros(len(self._having), np.bool_)
-        if self._selects_itself and not any(sums.sums.any() for sums in self._sums):
+        if self._selects_itself and not any(rows.any() for rows in there):
             return flags
-        for sums in self._sums:
-            flags |= sums.at_rows() <= 0
+        for rows in there:
+            flags |= rows <= 0
         return flags
 
 

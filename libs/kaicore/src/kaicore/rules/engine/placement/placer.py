@@ -16,6 +16,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ExcludedNodes
 from kaicore.rules.engine.constraints.node_filter import RoomFilter
+from kaicore.rules.engine.constraints.pod_marks import kept_marks
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes, FollowingPod
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
@@ -82,9 +83,10 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reserved_charge(self) -> PodCharge:
-        """The pod there, if it comes later: what it opens is not for others now."""
+        """The pod there, if it comes later: what it opens is not for others now, and none may need it there."""
         charge = self.pod_charge
-        return msgspec.structs.replace(charge, hidden=True) if self.gpus else charge
+        hidden, marks = bool(self.gpus), kept_marks(charge.marks)
+        return msgspec.structs.replace(charge, hidden=hidden, marks=marks) if hidden or marks else charge
 
 
 def in_placement_order(
