@@ -1,6 +1,5 @@
 """Before submitting: what `kai what-if submit` says is what the scheduler then decides; the API says the same."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -58,7 +57,7 @@ spec:
 
 async def ask_cli(capsys: pytest.CaptureFixture[str], file: Path, source: AnswerSource, **more: str) -> tuple[int, Any]:
     """Exit code and answer of `kai what-if submit -o json`."""
-    code = await asyncio.to_thread(submit_command, file, source=source, output="json", **more)  # type: ignore[arg-type]
+    code = await submit_command(file, source=source, output="json", **more)
     # The scheduler of the test writes its log beside it.
     (answer,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith('{"cluster"'))
     return code, json.loads(answer)
@@ -129,7 +128,7 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
             AnswerSource(database_url=database_url, cluster=cluster_name),
             AnswerSource(api_url=address, cluster=cluster_name),
         ):
-            await asyncio.to_thread(start_command, "waits", at=at, source=asked, output="json")
+            await start_command("waits", at=at, source=asked, output="json")
         first, second = capsys.readouterr().out.splitlines()
         assert first == second
         code, answer = by_api
@@ -171,7 +170,7 @@ async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
         await postgres_log.append(cluster_name, units)
     source = AnswerSource(database_url=database_url, cluster=cluster_name)
     assert await kept_calibration(postgres_log, cluster_name) is None
-    await asyncio.to_thread(calibration_command, source=source, output="json")
+    await calibration_command(source=source, output="json")
     measured = json.loads(capsys.readouterr().out)
     kept = await kept_calibration(postgres_log, cluster_name)
     assert kept is not None
@@ -180,5 +179,5 @@ async def test_how_often_forecasts_came_true_is_measured_on_the_log_and_kept(
     async with served(postgres_log, database_url) as address:
         by_api = AnswerSource(api_url=address, cluster=cluster_name)
         for renew in (False, True):
-            await asyncio.to_thread(calibration_command, renew=renew, source=by_api, output="json")
+            await calibration_command(renew=renew, source=by_api, output="json")
             assert json.loads(capsys.readouterr().out) == measured
