@@ -247,10 +247,10 @@ a part preempts two of three groups | gpus 1, q 1
     b fraction 0.3 node0 g0 -> PREEMPTED
     c fraction 0.4 node0 g0 -> node0 g0
     d fraction 0.6 build -> node0 g0
-of two GPUs the one with one group, though it holds more | gpus 2, q 2
-    a fraction 0.3 node0 g0 -> node0 g0
-    b fraction 0.3 node0 g0 -> node0 g0
-    c fraction 0.9 node0 g1 -> PREEMPTED
+of two GPUs the one that holds less, though it has two groups | gpus 2, q 2
+    a fraction 0.3 node0 g0 -> PREEMPTED
+    b fraction 0.3 node0 g0 -> PREEMPTED
+    c fraction 0.9 node0 g1 -> node0 g1
     d gpus 1 build -> node0
 parts of two GPUs preempt the groups on both | gpus 2, q 2
     a fraction 0.5 node0 g0 -> PREEMPTED

@@ -407,9 +407,9 @@ class Allocate(CycleAction):
             statement = session.nodes.statement
             savepoint = statement.savepoint()
             for assignment in others:
-                statement.evict(assignment.pod_charge)
+                statement.evict(assignment.reserved_charge)
             for home in homes:
-                statement.evict(msgspec.structs.replace(home.pod_charge, marks=()))
+                statement.evict(msgspec.structs.replace(home.reserved_charge, marks=()))
             outcome = session.step_placer.place(steps, session.nodes.now, plans=True)
             statement.rollback(savepoint)
             rows = {assignment.row for assignment in outcome.assignments}

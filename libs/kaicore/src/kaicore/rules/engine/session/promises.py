@@ -340,7 +340,7 @@ class Promise:
         statement = self._placer.statement
         savepoint = self._admitted = statement.savepoint()
         for reservation in (one for _, kept in suspended for one in kept if one.row in self.rows):
-            statement.evict(reservation.pod_charge)
+            statement.evict(reservation.reserved_charge)
         there = [assignment for assignment in assignments if assignment.row in self.rows]
         for assignment in there:
             if self._placer.place_on(assignment.member, assignment.row) is None:

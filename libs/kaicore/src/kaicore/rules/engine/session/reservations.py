@@ -219,7 +219,7 @@ class Reservations:
             if assignments:
                 suspended.append((pending_group, assignments))
                 for assignment in assignments:
-                    statement.evict(assignment.pod_charge)
+                    statement.evict(assignment.pod_charge if future else assignment.reserved_charge)
         return suspended
 
     def reconcile(self, suspended: Suspended, assignments: Sequence[Assignment]) -> tuple[NominationCleared, ...]:
