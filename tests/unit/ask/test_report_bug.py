@@ -90,7 +90,7 @@ def test_recorded_log_without_its_names_replays_as_before(run: Run, tmp_path: Pa
     code, said = run("replay", f"--file={made}")
     assert code == 0, said
     assert "cluster redacted" in said
-    assert said.endswith(" 0 differences\n")
+    assert " 0 differences\n" in said
     code, said = run("audit", "verify", f"--file={made}")
     assert code == 0, said
     names = names_of(name)

@@ -192,4 +192,4 @@ def test_the_command_prints_a_table_csv_and_json_of_a_file(tmp_path: Path) -> No
     assert answer.owners[0].gpu.held == _about(4)
     prices.write_text("A100,cheap\n")
     refused = kai(*asked)
-    assert (refused.returncode, "a price is a number" in refused.stderr) == (1, True)
+    assert (refused.returncode, "is no number from 0 on" in refused.stderr) == (2, True)

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -24,7 +25,7 @@ from kaicore.analysis.ask.audits.audit_answers import (
 )
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.replay.replay import Audit, audit_answer, audit_log
-from kaicore.errors import ConfigurationError
+from kaicore.errors import ConfigurationError, CorruptLog, InvalidObject
 from kaicore.ledger.log.seals.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.ledger.log.seals.deposits import Deposit, closing, open_deposit
@@ -128,8 +129,9 @@ async def audit_seal(
     """
     deposit, signed_by = open_deposit(address, token=_token(token_file)), _key(key)
     async with closing(deposit):
-        lines = await deposit.lines()
-        anchors = hashes_of(read_anchors("\n".join(lines), name=deposit.address, key=signed_by))
+        with _findings():
+            lines = await deposit.lines()
+            anchors = hashes_of(read_anchors("\n".join(lines), name=deposit.address, key=signed_by))
         async with open_log(source) as log:
             clusters = source.clusters(sorted({*await log.clusters(), *anchors}))
             reports = [await verify(log, cluster, anchors=anchors.get(cluster, {})) for cluster in clusters]
@@ -198,13 +200,23 @@ async def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFla
 
 async def _anchors(deposits: Sequence[Deposit], key: Key | None) -> Anchors:
     anchors: list[Anchor] = []
-    for deposit in deposits:
-        async with closing(deposit):
-            lines = await deposit.lines()
-        if not lines:
-            raise ConfigurationError(f"{deposit.address}: holds no seals, or is not there")
-        anchors += read_anchors("\n".join(lines), name=deposit.address, key=key)
-    return hashes_of(anchors)
+    with _findings():
+        for deposit in deposits:
+            async with closing(deposit):
+                lines = await deposit.lines()
+            if not lines:
+                raise ConfigurationError(f"{deposit.address}: holds no seals, or is not there")
+            anchors += read_anchors("\n".join(lines), name=deposit.address, key=key)
+        return hashes_of(anchors)
+
+
+@contextmanager
+def _findings() -> Iterator[None]:
+    """Seals that were changed are what an audit looks for, and no mistake of its words (exit code 1, not 2)."""
+    try:
+        yield
+    except InvalidObject as error:
+        raise CorruptLog(str(error)) from error
 
 
 def _key(file: Path | None) -> Key | None:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.replay.exports import export_log, export_redacted
 from kaicore.analysis.replay.log_states import events_of, first_state
-from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
+from kaicore.analysis.replay.moments import Moment, Range, end_of_append, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_with_input
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.reader import LogFile
@@ -48,7 +48,7 @@ async def export(
     Args:
         file: to write, such as prod.log.gz or prod.json.gz; replaced where it is there. Of tables, the directory.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
-        to: the last event likewise; by default the last there is.
+        to: the last event likewise, with all that was appended with it; by default the last there is.
         form: parquet for tables instead: pods, groups, decisions, placements, observations, usage and occupancy;
             perfetto for a trace of what waited and what held GPUs, which https://ui.perfetto.dev shows.
     """
@@ -68,10 +68,16 @@ async def export(
 async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> None:
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
-        wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
+        wanted = await _whole_range(log, cluster, moments)
         with Progress("exporting events") as progress:
             header = await export_log(log, cluster, file, wanted, progress=progress)
     _report(file, header, output)
+
+
+async def _whole_range(log: EventLog, cluster: str, moments: tuple[Moment | None, Moment | None]) -> Range:
+    """Return a range that ends with the end of an append: a replay would miss decisions that were cut off."""
+    wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
+    return Range(wanted.first, await end_of_append(log, cluster, wanted.last))
 
 
 async def _cluster(log: EventLog, source: LogSource) -> str:
@@ -165,17 +171,16 @@ async def report_bug(
         file: to write, such as bug.log.gz; replaced where it is there.
         cycle: only this one: a number, or SHARD/NUMBER.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
-        to: the last event likewise; by default the last there is.
+        to: the last event likewise, with all that was appended with it; by default the last there is.
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
-    since, until = moments_of(begin, to)
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
         if cycle is not None:
             wanted = await cycle_with_input(log, cluster, cycle)
         else:
-            wanted = await range_of(log, cluster, since=since, until=until)
+            wanted = await _whole_range(log, cluster, moments_of(begin, to))
         header, otherwise = await export_redacted(log, cluster, file, wanted, key=secrets.token_bytes(32))
     _report(file, header, output)
     if output == "table":

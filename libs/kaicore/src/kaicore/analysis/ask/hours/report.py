@@ -145,7 +145,7 @@ def read_prices(pairs: Sequence[tuple[str, str]]) -> dict[str, Decimal]:
         except InvalidOperation:
             price = Decimal(-1)
         if not price.is_finite() or price < 0 or model in prices:
-            problem = "has two prices" if model in prices else "a price is MODEL and a number from 0 on"
+            problem = "has two prices" if model in prices else "is no number from 0 on"
             raise InvalidObject("report", f"price of {model[:100]!r}", text[:100], problem)
         prices[model] = price
     return prices
