@@ -240,9 +240,9 @@ class LiveStack:
             async with client.watch(path, resource_version=version, timeout_s=int(PATIENCE_S)) as batches:
                 async for lines in batches:
                     for line in lines:
-                        item = msgspec.json.decode(line)["object"]
-                        if holds(item):
-                            return item
+                        change = msgspec.json.decode(line)
+                        if change["type"] != "BOOKMARK" and holds(change["object"]):
+                            return change["object"]
         raise AssertionError(f"{path}: it did not come to that")
 
     async def check(self) -> ClusterState:

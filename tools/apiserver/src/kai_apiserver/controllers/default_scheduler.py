@@ -144,7 +144,7 @@ class DefaultScheduler(Controller[str]):
 
     def _bind(self, stored: Stored, pod: Object, node: _Node) -> None:
         target = Target(self._pods, stored.namespace, stored.name)
-        binding = {"metadata": {"uid": stored.uid}, "target": {"kind": "Node", "name": node.name}}
+        binding = {"metadata": {"name": stored.name, "uid": stored.uid}, "target": {"kind": "Node", "name": node.name}}
         self._pending.pop(stored.key, None)
         bind(self.backend, target, binding=binding, operation=Operation())
         self._report(pod, "Normal", "Scheduled", f"Successfully assigned {stored.key} to {node.name}")
