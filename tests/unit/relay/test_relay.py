@@ -216,8 +216,8 @@ async def test_two_systems_with_a_cluster_of_one_name_on_one_bus_say_so() -> Non
             for running in (one, two)
         ]
         assert max(rebuilds) == 1
-        (told,) = [why for running in (one, two) if (why := running.health.conditions[BUS])]
-        assert "another kai-ledger has a cluster of this name on this NATS" in told
+        (said,) = [why for running in (one, two) if (why := running.health.conditions[BUS])]
+        assert "another kai-ledger has a cluster of this name on this NATS" in said
 
 
 @virtually

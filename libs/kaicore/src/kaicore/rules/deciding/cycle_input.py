@@ -11,7 +11,8 @@ that have failed for them, with the pods there.
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.decided_classes import decided_classes, drains, reserved, to_drain
+from kaicore.rules.deciding.decided_classes import decided_classes
+from kaicore.rules.deciding.reserved_nodes import drains, reserved, to_drain
 from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.deciding.suspects import SuspectRows, probes_last_at, suspects

@@ -15,7 +15,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
 from kaicore.analysis.ask.counterfactuals.room_amendments import ends
 from kaicore.analysis.json_spelling import Answer, AsOf, time_text
 from kaicore.rules.deciding.cycle_run import run_on
-from kaicore.rules.deciding.decided_classes import to_drain
+from kaicore.rules.deciding.reserved_nodes import to_drain
 from kaicore.rules.deciding.run_length import limits_of
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.decisions import CycleResult, EvictionReason

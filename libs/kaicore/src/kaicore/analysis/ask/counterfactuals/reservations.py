@@ -9,7 +9,8 @@ import msgspec
 from kaicore.analysis.json_spelling import Answer, AsOf, place_of, time_text
 from kaicore.errors import InvalidObject, raised
 from kaicore.kube.kinds.table import RESERVATION
-from kaicore.rules.deciding.decided_classes import nodes_of, queue_names, strangers
+from kaicore.rules.deciding.decided_classes import queue_names
+from kaicore.rules.deciding.reserved_nodes import nodes_of, strangers
 from kaicore.rules.deciding.run_length import limits_of
 from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.gpu_share import GPU, gpus_text
